@@ -8,9 +8,13 @@
 
 A run has "benchmark", "machine" (a name from bench/results/machines.json), "date" and "rows", and if known "setup" (what else
 was so on the machine), "commit", "round_trip_ns", "processor", "compiler" and "load". A row is one figure: "what", "value",
-"beside", for the page; "median_us", "spread", "ratio" and "paired_ratio", as measured; "table" and "setup", if other than the
-run's. In the page, `<!-- results: NAME... -->` and `<!-- end -->` enclose the rows of the named benchmarks. --replace takes the
-rows that `add` measured anew, of the same machine, out of older runs.
+"beside", for the page; "median_us", "spread", "ratio" and "paired_ratio", as measured; "table", "machine" and "setup", if other
+than the run's. `add --machine A` gives each size of the peers' benchmark the machine "A near" or "A far", by its round trip. In the
+page, `<!-- results: NAME... -->` and `<!-- end -->` enclose the rows of the named benchmarks. --replace takes the rows that `add`
+measured anew, of the same machine, out of older runs.
+
+In README.md, `<!-- claim: SUBJECT -->` and `<!-- end -->` enclose what all runs together say of a collective beside other libraries,
+for example of the subject "all_reduce, 2 processes", so that no run is chosen.
 """
 import argparse
 import datetime
@@ -26,7 +30,7 @@ COLUMNS = ("what", "machine", "date", "value", "beside")
 TEXTS = {"benchmark", "machine", "date", "setup", "commit", "processor", "compiler"}
 NUMBERS = {"round_trip_ns", "load"}
 IN_ROW = {"what": str, "value": str, "beside": str, "table": str, "setup": str, "median_us": (int, float), "spread": (int, float),
-          "ratio": (int, float), "paired_ratio": (int, float)}
+          "machine": str, "ratio": (int, float), "paired_ratio": (int, float)}
 SIZE = re.compile(r"(\d[\d,.]*) (B|KiB|MiB|thousand|million)\b(?: to \d[\d,.]* (?:B|KiB|MiB)\b)?")
 FACTOR = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "thousand": 1000, "million": 1000000}
 
@@ -53,7 +57,7 @@ def checked(run, name, machines):
         datetime.date.fromisoformat(run["date"])
     except ValueError:
         refuse(f"date '{run['date']}'", "a day like 2026-11-28")
-    subjects = [(row.get("table"), row.get("what"), row.get("setup")) for row in run["rows"]]
+    subjects = [(row.get("table"), row.get("what"), row.get("machine"), row.get("setup")) for row in run["rows"]]
     for row, subject in zip(run["rows"], subjects):
         if subjects.count(subject) > 1:
             refuse(f"'{row.get('what')}' {subjects.count(subject)} times", "one figure of each subject in a run")
@@ -61,6 +65,8 @@ def checked(run, name, machines):
             if not row.get(key):
                 refuse(f"a row {row} without \"{key}\"", "one in each row")
         for key, value in row.items():
+            if key == "machine" and value not in machines:
+                refuse(f"machine '{value}' in a row", f"one of bench/results/machines.json: {', '.join(machines)}")
             if key not in IN_ROW or not isinstance(value, IN_ROW[key]) or isinstance(value, str) and re.search(r"[|\n]", value):
                 refuse(f"\"{key}\": {value!r} in a row", f"keys {', '.join(IN_ROW)}; texts of one line without '|'")
     return run
@@ -89,6 +95,10 @@ def written(run):
 
 # --- the page
 
+def machine_of(run, row):
+    return row.get("machine", run["machine"])
+
+
 def size_of(match):
     return float(match[1].replace(",", "")) * FACTOR[match[2]]
 
@@ -97,7 +107,7 @@ def table(names, runs):
     """The rows of a table: benchmark by benchmark; equal subjects together, by their sizes."""
     lines = []
     for name in names:
-        found = [(row, run) for run in runs.values() for row in run["rows"] if row.get("table", run["benchmark"]) == name]
+        found = [(row, run) for run in runs.values() for row in run["rows"] if row.get("table", run["benchmark"]) == name and not in_sizes(run, row)]
         if not found:
             raise Wrong(f"bench/RESULTS.md: found a table of '{name}', of which there is no run; expected a file with it in bench/results")
         stem = lambda row: SIZE.sub("#", row["what"])
@@ -107,11 +117,51 @@ def table(names, runs):
         found.sort(key=lambda pair: (first[stem(pair[0])], [size_of(match) for match in SIZE.finditer(pair[0]["what"])]))
         for row, run in found:
             setup = row.get("setup", run.get("setup"))
-            lines.append({"what": row["what"], "machine": run["machine"] + (f", {setup}" if setup else ""), "date": run["date"],
+            lines.append({"what": row["what"], "machine": machine_of(run, row) + (f", {setup}" if setup else ""), "date": run["date"],
                           "value": row["value"], "beside": row.get("beside", "")})
     columns = [name for name in COLUMNS if any(line[name] for line in lines)]
     shown = [columns, ["---"] * len(columns), *([line[name] for name in columns] for line in lines)]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in shown)
+
+
+PEERS_TABLES = ("peers", "peers_sizes")
+ONE_SIZE = re.compile(r"(\w+), (\d+ processes[^,]*), ([\d,]+ (?:B|KiB|MiB))")
+
+
+def times_as_fast(row):
+    """How many times as fast as the fastest peer Unisono is, of a row of the peers' benchmark; None if it says something else."""
+    if "ratio" in row:
+        return row["ratio"]
+    beside = re.match(r"([\d.]+) times as fast", row.get("beside", ""))
+    return float(beside[1]) if beside else float(row["value"]) if re.fullmatch(r"[\d.]+", row["value"]) else None
+
+
+def in_sizes(run, row):
+    """(collective, world, size) if the row is one size beside the peers: such rows have a table by size, see `sizes`."""
+    size = ONE_SIZE.fullmatch(row["what"]) if row.get("table", run["benchmark"]) in PEERS_TABLES else None
+    return size.groups() if size and times_as_fast(row) is not None else None
+
+
+def sizes(world, runs):
+    """Times as fast as the fastest peer, by size, collective and regime: the range of all runs."""
+    cells = {}
+    for run in runs.values():
+        for row in run["rows"]:
+            if (one := in_sizes(run, row)) and one[1] == world:
+                regime = machine_of(run, row).partition(" ")[2]
+                cells.setdefault(one[2], {}).setdefault(f"{one[0]} {regime}".strip(), []).append(times_as_fast(row))
+    if not cells:
+        raise Wrong(f"bench/RESULTS.md: found a table of sizes for '{world}', of which there is no run")
+    there = {column for row in cells.values() for column in row}
+    columns = [column for name in COLLECTIVES for column in (name, f"{name} near", f"{name} far") if column in there]
+    lines = [["size", *columns], ["---"] * (1 + len(columns))]
+    for size in sorted(cells, key=lambda size: size_of(SIZE.fullmatch(size))):
+        lines.append([size, *(range_of(cells[size].get(column, [])) for column in columns)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def range_of(ratios):
+    return " to ".join(dict.fromkeys(f"{ratio:.2f}" if ratio < 10 else f"{ratio:.1f}" for ratio in (min(ratios), max(ratios)))) if ratios else ""
 
 
 def page(text, machines, runs):
@@ -124,6 +174,9 @@ def page(text, machines, runs):
         return f"{match[1]}\n\n{table(names, runs)}\n{match[4]}"
 
     text = re.sub(r"(<!-- results: ([\w ]+) -->)\n([^\0]*?)(<!-- end -->)", made, text)
+    text, of_sizes = re.subn(r"(<!-- sizes: ([\w ]+) -->)\n[^\0]*?(<!-- end -->)", lambda match: f"{match[1]}\n\n{sizes(match[2], runs)}\n{match[3]}", text)
+    if of_sizes:
+        used.add("peers_sizes")
     rows = "".join(f"| {name} | {what} |\n" for name, what in machines.items())
     listed = lambda match: f"{match[1]}\n\n| machine | |\n|---|---|\n{rows}\n{match[2]}"
     text, places = re.subn(r"(<!-- machines -->)\n[^\0]*?(<!-- end -->)", listed, text)
@@ -135,15 +188,35 @@ def page(text, machines, runs):
     return text
 
 
+# --- claims
+
+def claim(runs, subject):
+    """What all runs say of "all_reduce, 2 processes", for example."""
+    rows = [(run, row) for run in runs.values() for row in run["rows"] if row.get("table", run["benchmark"]) in PEERS_TABLES]
+    means = [times_as_fast(row) for run, row in rows if row["what"] == f"{subject}, mean"]
+    machines = {run["machine"].split()[0] for run, row in rows if row["what"] == f"{subject}, mean"}
+    single = [times_as_fast(row) for run, row in rows if (one := in_sizes(run, row)) and f"{one[0]}, {one[1]}" == subject]
+    if len(means) < 3 or not single:
+        raise Wrong(f"README.md: found {len(means)} runs and {len(single)} sizes of '{subject}' in bench/results; expected at least 3 runs")
+    low, high, least, most = (f"{number:.2g}" for number in (min(means), max(means), min(single), max(single)))
+    return (f"{low} to {high} times as fast as the fastest of Open MPI, MPICH, Gloo and DeepSpeed "
+            f"(means over message sizes of {len(means)} runs on {len(machines)} machine{'s' if len(machines) > 1 else ''}); at single sizes it is {least} to {most} times as fast")
+
+
+def with_claims(text, runs):
+    return re.sub(r"(<!-- claim: ([\w, ]+) -->)(.*?)(<!-- end -->)", lambda match: match[1] + claim(runs, match[2]) + match[4], text)
+
+
 def make(bench, check):
     machines, runs = read(bench / "results")
-    path = bench / "RESULTS.md"
-    before = path.read_text()
-    after = page(before, machines, runs)
-    if check and before != after:
-        raise Wrong("bench/RESULTS.md: found other tables than bench/results has; expected what bench/results.py writes")
-    if not check:
-        path.write_text(after)
+    for path, made, expected in ((bench / "RESULTS.md", lambda text: page(text, machines, runs), "tables"),
+                                 (bench.parent / "README.md", lambda text: with_claims(text, runs), "claims")):
+        before = path.read_text()
+        after = made(before)
+        if check and before != after:
+            raise Wrong(f"{path.relative_to(bench.parent)}: found other {expected} than bench/results has; expected what bench/results.py writes")
+        if not check:
+            path.write_text(after)
     print(f"{len(runs)} runs, {sum(len(run['rows']) for run in runs.values())} figures")
 
 
@@ -170,6 +243,7 @@ def world(ranks, cores):
 # Of benchmarks that say "case": how the page names a case. Others have the case's own name.
 NAMES = {"all_reduce": "all_reduce, 2 threads, {}", "executor": "a ring by the executor, {}", "oversubscribed": "all_reduce, 8 ranks on 2 cores, {} per rank",
          "update": "an update of {} parameters, one rank", "idle_ranks": "all_reduce, {}", "reproducible": "sums on a grid, {}"}
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
 PEERS = {"openmpi": "Open MPI", "openmpi5": "Open MPI 5", "mpich": "MPICH", "mpich5": "MPICH 5", "gloo": "Gloo", "deepspeed": "DeepSpeed"}
 
 
@@ -193,6 +267,11 @@ def compared(report):
                "median_us": case["ours"]["median_us"], "spread": case["ours"]["spread"], "ratio": case["ratio"], "paired_ratio": case["paired_ratio"]}
 
 
+def near_or_far(round_trip_ns):
+    """The two regimes of the virtual machines: a line goes from core to core and back in 50 to 130 ns, or in 470 to 560 ns."""
+    return "near" if round_trip_ns < 250 else "far"
+
+
 def peers(report):
     cores = report["machine"]["cores"]
     for entry in report["summary"]:
@@ -204,14 +283,18 @@ def peers(report):
             if key in entry:
                 one = entry[key]
                 most = f", most {words(max(ratios))}" if key == "fastest" else ""
-                yield {"what": f"{name}, {what}", "value": words(one["geometric_mean"]), "beside": f"least {words(one['least'])} ({bytes_in_words(one['least_bytes'])}){most}",
+                regimes = {near_or_far(case["round_trip_ns"]) for case in report["cases"] if case.get("round_trip_ns") and
+                           (case["collective"], case["ranks"]) == (entry["collective"], entry["ranks"])}
+                yield {"what": f"{name}, {what}", "value": words(one["geometric_mean"]), "regimes": regimes, "beside": f"least {words(one['least'])} ({bytes_in_words(one['least_bytes'])}){most}",
                        "ratio": one["geometric_mean"]}
     for case in report["cases"]:
         if "fastest" in case:
             ours, best = case["contenders"]["unisono"], case["fastest"]
-            size = "" if case["collective"] == "barrier" else f", {bytes_in_words(case['bytes'])}"
+            barrier = case["collective"] == "barrier"
+            size = "" if barrier else f", {bytes_in_words(case['bytes'])}"
             yield {"what": f"{case['collective']}, {world(case['ranks'], cores)}{size}", "value": f"{words(ours['median_us'])} us",
-                   "beside": f"{words(best['ratio'])} times as fast as {PEERS.get(best['peer'], best['peer'])}", "table": "peers_sizes",
+                   "beside": f"{words(best['ratio'])} times as fast as {PEERS.get(best['peer'], best['peer'])}", "table": "peers" if barrier else "peers_sizes",
+                   "regimes": {near_or_far(case["round_trip_ns"])} if case.get("round_trip_ns") else set(),
                    "median_us": ours["median_us"], "spread": ours["spread"], "ratio": best["ratio"], "paired_ratio": best["paired_ratio"]}
 
 
@@ -307,13 +390,17 @@ def add(bench, options):
     for key in ("round_trip_ns", "processor", "compiler", "load"):
         if key in report.get("machine", {}):
             run[key] = report["machine"][key].strip() if isinstance(report["machine"][key], str) else report["machine"][key]
+    for row in rows:
+        regimes = row.pop("regimes", set())
+        if len(regimes) == 1 and (apart := f"{options.machine} {min(regimes)}") in machines:
+            row["machine"] = apart
     run["rows"] = rows
     stem = f"{run['benchmark']}-{options.machine.replace(' ', '_')}-{options.date}"
     name = next(name for n in range(1, 1000) if (name := f"{stem}{f'-{n}' if n > 1 else ''}.json") not in runs)
     checked(run, name, list(machines))
     left_of = {}
     if options.replace:
-        subject = lambda one, row: (row.get("table", one["benchmark"]), row["what"], one["machine"])
+        subject = lambda one, row: (row.get("table", one["benchmark"]), row["what"], machine_of(one, row))
         new = {subject(run, row) for row in rows}
         for older, one in runs.items():
             left = [row for row in one["rows"] if subject(one, row) not in new]

@@ -9,14 +9,18 @@
     docs/pictures/cut.svg      which ranks continue when others are only silent
     docs/pictures/elders.svg   the members without which added members cannot decide
 
-The figures of the charts are read from the tables of bench/RESULTS.md, and those of hosting.svg from the output in docs/how_to/elastic_job.md: no other place has them. The colours follow the reader's theme. --check
+The figures of the charts are read from bench/results and the tables of bench/RESULTS.md, and those of hosting.svg from the output in docs/how_to/elastic_job.md: no other place has them. The colours follow the reader's theme. --check
 writes nothing, and fails if a picture is not what the script draws.
 """
+import math
 import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+import results
+
 # Colours by name: on white paper, and on dark.
 COLOURS = {"ink": ("#1f2328", "#f0f6fc"), "faint": ("#59636e", "#9198a1"), "line": ("#d1d9e0", "#3d444d"), "paper": ("#ffffff", "#0d1117"),
            "box": ("#f6f8fa", "#151b23"), "ours": ("#0969da", "#4493f8"), "theirs": ("#8c959f", "#656c76"),
@@ -151,20 +155,34 @@ def bars(picture, left, top, width, most, rows, marks, unit, one):
 
 
 def peers():
-    memory = table("Shared memory beside other libraries", "value")
-    network = table("TCP beside other libraries", "value")
-    rows = []
-    for name, label in (("2 processes", "shared memory, 2 processes"), ("4 processes on 2 cores", "4 processes on 2 cores")):
-        row = memory[f"all_reduce, {name}, mean"]
-        least, most = re.fullmatch(r"least ([\d.]+) \(.*\), most ([\d.]+)", row["beside"]).groups()
-        rows.append((label, "8 bytes to 256 MiB", number(row["value"]), float(least), float(most), "ours"))
-    row = network["all_reduce, `Tcp`, loopback"]
-    rows.append(("TCP, 2 processes", "8 bytes to 64 MiB, loopback", number(row["value"]), None, None, "ours"))
-    picture = Picture(860, 246, "all_reduce: times as fast as the fastest of other libraries")
-    picture.text(30, 28, "all_reduce: times as fast as the fastest other library at each size", "title")
-    bottom = bars(picture, 250, 56, 520, 13, rows, (0, 1, 2, 4, 6, 8, 10, 12), "x", 1)
-    picture.text(30, bottom + 38, "Bar and number: geometric mean over sizes. Whisker: least and greatest of all sizes. 1x: as fast as the fastest one.", "faint")
-    picture.text(30, bottom + 56, "Others: Open MPI, MPICH, Gloo; of 2 processes in shared memory DeepSpeed, too.", "faint")
+    """Each size of each run of bench/results beside the fastest other library, as dots over logarithmic axes."""
+    runs = results.read(ROOT / "bench/results")[1]
+    dots = []
+    for run in runs.values():
+        for row in run["rows"]:
+            if (one := results.in_sizes(run, row)) and one[:2] == ("all_reduce", "2 processes"):
+                far = results.machine_of(run, row).endswith("far")
+                dots.append((results.size_of(results.SIZE.fullmatch(one[2])), results.times_as_fast(row), "theirs" if far else "ours"))
+    left, top, width, high = 60, 52, 770, 230
+    sizes, least, most = [8 * 4**k for k in range(13)] + [256 << 20], 0.5, 16
+    across = lambda size: left + 24 + (width - 48) * math.log2(size / sizes[0]) / math.log2(sizes[-1] / sizes[0])
+    up = lambda ratio: top + high * (1 - math.log2(min(max(ratio, least), most) / least) / math.log2(most / least))
+    picture = Picture(860, top + high + 90, "all_reduce of two processes: times as fast as the fastest of other libraries, by message size")
+    picture.text(30, 28, "all_reduce of 2 processes: times as fast as the fastest other library", "title")
+    for mark in (0.5, 1, 2, 4, 8, 16):
+        picture.line(left, up(mark), left + width, up(mark), "one" if mark == 1 else "line")
+        picture.text(left - 8, up(mark) + 4, f"{mark:g}x", "faint end")
+    for size in sizes[:-1]:
+        picture.text(across(size), top + high + 18, results.bytes_in_words(size).replace(" ", "").replace("iB", "").replace("B", ""), "faint middle")
+    for size, ratio, kind in sorted(dots):
+        picture.rect(across(size) - 4 + (3 if kind == "theirs" else -3), up(ratio) - 4, 8, 8, kind, 4)
+    bottom = top + high + 40
+    picture.rect(left, bottom - 5, 8, 8, "ours", 4)
+    picture.text(left + 14, bottom + 3, "cores near (a line goes there and back in 50 to 130 ns)", "faint")
+    picture.rect(left + 400, bottom - 5, 8, 8, "theirs", 4)
+    picture.text(left + 414, bottom + 3, "cores far (470 to 560 ns)", "faint")
+    picture.text(left, bottom + 22, "Message size in bytes. A dot is one run at one size; below the dashed line another library is faster.", "faint")
+    picture.text(left, bottom + 38, "Others: Open MPI, MPICH, Gloo and DeepSpeed, each version and setting at its best.", "faint")
     return picture.done()
 
 

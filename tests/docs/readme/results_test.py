@@ -2,6 +2,7 @@
 """bench/results.py: the page follows from the runs, and wrong runs and reports are refused. results_test.py ROOT"""
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -38,9 +39,9 @@ def report(**other):
 
 def contest(benchmark):
     """A report of bench/peers or bench/network, of one size."""
-    fastest = {"peer": "deepspeed", "ratio": 1.26, "paired_ratio": 1.25}
-    case = {"collective": "all_reduce", "ranks": 2, "bytes": 8, "contenders": {"unisono": series("", 0.085)}, "fastest": fastest}
-    mean = {"geometric_mean": 3.5, "least": 1.15, "least_bytes": 128, "least_to": "deepspeed"}
+    fastest = {"peer": "deepspeed", "ratio": 0.43, "paired_ratio": 0.42}
+    case = {"collective": "all_reduce", "ranks": 2, "bytes": 8, "round_trip_ns": 501.5, "contenders": {"unisono": series("", 0.085)}, "fastest": fastest}
+    mean = {"geometric_mean": 13.5, "least": 1.15, "least_bytes": 128, "least_to": "deepspeed"}
     summary = {"peers": {"collective": "all_reduce", "ranks": 2, "fastest": mean},
                "network": {"where": "loopback", "collective": "all_reduce", "ranks": 2, "ours": "tcp", "all": mean, "least_of_raw_socket": 1.49}}
     return report(benchmark=benchmark, summary=[summary[benchmark]], cases=[case])
@@ -50,6 +51,7 @@ with tempfile.TemporaryDirectory() as folder:
     bench = pathlib.Path(folder, "bench")
     shutil.copytree(root / "bench/results", bench / "results")
     shutil.copy(root / "bench/RESULTS.md", bench)
+    shutil.copy(root / "README.md", folder)
     page = bench / "RESULTS.md"
     accepted(bench, "--check")
     before = page.read_text()
@@ -76,11 +78,25 @@ with tempfile.TemporaryDirectory() as folder:
     assert "| an update of 8 parameters, one rank | A near | 2026-11-28 |" not in page.read_text(), "--replace left the older figure"
     assert "| an update of 8 parameters, one rank | A far | 2026-11-21 |" in page.read_text(), "--replace took another machine's figure"
     accepted(bench, "--check")
-    for benchmark, expected in (("peers", "| all_reduce, 2 processes, mean | A near | 2026-12-24 | 3.50 | least 1.15 (128 B), most 1.26 |"),
-                                ("peers", "| all_reduce, 2 processes, 8 B | A near | 2026-12-24 | 0.085 us | 1.26 times as fast as DeepSpeed |"),
-                                ("network", "| all_reduce, `Tcp`, loopback | A near | 2026-12-24 | 3.50 | least 1.15 (128 B); raw 1.49 |")):
+    for benchmark, expected in (("peers", "| all_reduce, 2 processes, mean | A near | 2026-12-24 | 13.5 | least 1.15 (128 B), most 0.43 |"),
+                                ("network", "| all_reduce, `Tcp`, loopback | A near | 2026-12-24 | 13.5 | least 1.15 (128 B); raw 1.49 |")):
         accepted(bench, *add(contest(benchmark), "--replace"))
         assert expected in page.read_text(), f"{benchmark}: expected the row {expected}"
+
+    # The README's claim and the table by size follow from all runs; a round trip is a regime.
+    readme = pathlib.Path(folder, "README.md")
+    accepted(bench, *add(contest("peers"), machine="A"))
+    accepted(bench, "--check")
+    far = re.search(r"^\| 8 B \|[^|]*\| ([\d.]+) to ", page.read_text(), re.M)
+    assert far and far[1] == "0.43", "the table by size has not the size that was added, of the far regime"
+    claimed = re.search(r"<!-- claim: all_reduce, 2 processes -->(.*?)<!-- end -->", readme.read_text())[1]
+    assert " to 14 times as fast" in claimed and "at single sizes it is 0.43 to 12 times" in claimed, claimed
+    made = readme.read_text()
+    readme.write_text(made.replace("to 14 times", "to 15 times"))
+    refused(bench, "README.md: found other claims", "--check")
+    readme.write_text(made.replace("claim: all_reduce, 2 processes", "claim: all_reduce, 3 processes"))
+    refused(bench, "expected at least 3 runs", "--check")
+    readme.write_text(made)
 
     times = {"hidden": 64, "rows": 32, "ranks": 1, "unisono_us": [146, 147, 145], "torch_us": [1377, 1380, 1370]}
     accepted(bench, *add({"benchmark": "gpu_step", "cases": [times]}, machine="G"))
@@ -100,6 +116,7 @@ with tempfile.TemporaryDirectory() as folder:
     for wrong, expected in (({"machine": "A"}, "no \"date\""), ({"machine": "A", "date": "24 December"}, "24 December"),
                             ({"machine": "A", "date": "2026-12-24", "color": "red"}, "color"),
                             ({"machine": "A", "date": "2026-12-24", "rows": [{"what": "a | b", "value": "1"}]}, "a | b"),
+                            ({"machine": "A", "date": "2026-12-24", "rows": [{"what": "a", "value": "1", "machine": "Z"}]}, "'Z' in a row"),
                             ({"machine": "A", "date": "2026-12-24", "rows": [{"what": "a"}]}, "without \"value\"")):
         (bench / "results/wrong.json").write_text(json.dumps({"benchmark": "update", "rows": []} | wrong))
         refused(bench, expected, "--check")
