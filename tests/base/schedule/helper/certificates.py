@@ -1,6 +1,8 @@
 """certificates.py PROGRAM FOLDER WORLDS: the certificates that PROGRAM (unisono-certificate) writes hold, according to
-FOLDER/check_certificate.py, which also refuses 100 certificates with one change each."""
+FOLDER/check_certificate.py, which also refuses 100 certificates with one change each. WORLDS: numbers of ranks with commas between,
+all (1 to 64), or daily: 1 to 17, 32, 64 and a fifth of the others, which the date chooses."""
 import copy
+import datetime
 import json
 import os
 import random
@@ -57,8 +59,15 @@ def changed(lines, draw):
     return lines, f"{path} {how}: {before} -> {at[path[-1]] if how == 'change' else ''}"
 
 
+def chosen(words):
+    if words == "daily":
+        day = datetime.date.today().toordinal() % 5
+        return [world for world in range(1, 65) if world <= 17 or world in (32, 64) or world % 5 == day]
+    return range(1, 65) if words == "all" else [int(word) for word in words.split(",")]
+
+
 count, some = 0, []
-for world in range(1, 65) if worlds == "all" else map(int, worlds.split(",")):
+for world in chosen(worlds):
     for certificate in written(world):
         why = check(certificate)
         assert why is None, why
@@ -70,4 +79,4 @@ while refused < 100:
     lines, how = changed(draw.choice(some), draw)
     assert check(lines) is not None, f"{lines[0]}: accepted with the change {how}\n" + "\n".join(map(json.dumps, lines))
     refused += 1
-print(f"{count} certificates hold; {refused} with one change are refused")
+print(f"{count} certificates of {len(chosen(worlds))} worlds hold; {refused} with one change are refused")
