@@ -25,7 +25,7 @@ def sentences(text):
     found, begin = [], 0
     for match in END.finditer(text):
         before = text[begin:match.start()]
-        word = re.search(r"([\w.]*)\.$", before)
+        word = re.search(r"(?<!')\b([\w.]*)\.$", before)
         if any(match.start() - 1 in one and match.end() - 1 in one for one in code):
             continue
         if word and (word[1].lower() in ABBREVIATIONS or re.fullmatch(r"[A-Za-z]", word[1]) or re.fullmatch(r"(?:\d+)", before.strip(" .*_"))):
@@ -59,6 +59,9 @@ def formatted(text):
         block, first = [], None
 
     fence, comment, listed = None, False, False
+    head = re.match(r"---\n([\w-]+:.*\n)+---\n", text)  # YAML, of which each line is a field
+    if head:
+        out, text = head[0].split("\n")[:-1], text[head.end():]
     for line in text.split("\n"):
         stripped = line.strip()
         if fence:

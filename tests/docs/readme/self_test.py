@@ -61,7 +61,23 @@ LINKS = [
     ("out of the project", False, "[other](../../../etc/passwd)"),
 ]
 
+# What tools/markdown.py writes of a page.
+FORMATTED = [
+    ("YAML at the head of a page", "---\nname: A fault\nabout: An error. Or a hang\n---\n\nOne. Two.\n", "---\nname: A fault\nabout: An error. Or a hang\n---\n\nOne.\nTwo.\n"),
+    ("a rule that is no head", "---\n\nOne. Two.\n", "---\n\nOne.\nTwo.\n"),
+    ("a possessive at the end of a sentence", "The bits are the host's. A rank waits.\n", "The bits are the host's.\nA rank waits.\n"),
+    ("an initial", "By J. Doe and others.\n", "By J. Doe and others.\n"),
+]
+
 failed = 0
+for name, text, expected in FORMATTED:
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder, "page.md")
+        page.write_text(text)
+        result = subprocess.run([sys.executable, str(CHECK.parents[3] / "tools/markdown.py"), str(page)], capture_output=True, text=True)
+        if result.returncode or page.read_text() != expected:
+            failed += 1
+            print("FAILED:", name, page.read_text(), result.stdout, result.stderr)
 for name, good, text in CASES:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)

@@ -13,4 +13,9 @@ mkdir -p "$folder" 2>/dev/null && [ -w "$folder" ] || skip "$folder cannot be wr
 package=$(sed -n 's/^install_python_packages .* //p' tools/site.sh)
 out=$(install_optional_python "$folder/venv" "$package")
 case $out in *"left out"*) skip "$out" ;; esac
-exec bash tools/site.sh --folder "$folder"
+bash tools/site.sh --folder "$folder"
+# What a reader finds: a page's sentence, and a name of the reference.
+index=$(find "$folder" -name search_index.json | head -1)
+for words in 'Where two worlds can happen' 'start_all_reduce'; do
+    grep -q "$words" "$index" || { echo "search does not find '$words' in '$index'"; exit 1; }
+done

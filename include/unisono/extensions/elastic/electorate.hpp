@@ -13,16 +13,16 @@
 /// proves anything. A member whose host refuses connections is *suspected*: a majority does not
 /// wait for its answer.
 ///
-/// Why there are never two worlds: two quorums have a member in common, which reports what it has
-/// accepted, unless all members of one quorum are gone. In that case a late `decided` of theirs
-/// must not count: a member acts on it only if it has not promised a higher ballot since, or if it
-/// is not among those that continue. (Paxos alone does not require that.) A member that has acted
-/// on a decision answers older messages with `joined`, which counts as its promise and its
-/// acceptance in every ballot. So while it lives, no member that must hear all living members can
-/// choose otherwise. When it ends, its goodbye says in which membership it was. If its last
-/// messages did not arrive (it is *unheard*), and the members that are gone could have been a
-/// quorum, then the others cannot know whether these have continued without them: all members that
-/// are left are no quorum.
+/// Why there are not two worlds, but for the two cases of docs/elastic.md: two quorums have a
+/// member in common, which reports what it has accepted, unless all members of one quorum are gone.
+/// In that case a late `decided` of theirs must not count: a member acts on it only if it has not
+/// promised a higher ballot since, or if it is not among those that continue. (Paxos alone does not
+/// require that.) A member that has acted on a decision answers older messages with `joined`, which
+/// counts as its promise and its acceptance in every ballot. So while it lives, no member that must
+/// hear all living members can choose otherwise. When it ends, its goodbye says in which membership
+/// it was. If its last messages did not arrive (it is *unheard*), and the members that are gone
+/// could have been a quorum, then the others cannot know whether these have continued without them:
+/// all members that are left are no quorum.
 ///
 /// *Adding.* A successor may contain added members: processes that wait at a member. A member that
 /// did not hear the decision does not know the added members. If all members that it knows die, it

@@ -25,7 +25,7 @@
 /// A change costs each member a few messages. The proposer sends three messages to each member, and
 /// the first member one. If another member proposes, the first member sends two.
 ///
-/// electorate.hpp defines a quorum, and says why there are never two worlds.
+/// electorate.hpp defines a quorum, and says why there are not two worlds.
 ///
 /// A process that was lost or left behind can come back only as a new member, with a new number.
 

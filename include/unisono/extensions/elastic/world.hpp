@@ -75,7 +75,8 @@ namespace detail {
 ///   that host. Then any number of the others continue. Nothing that comes from another host proves
 ///   a death (but see ElasticOptions::trust_resets). If ranks are only silent (stopped, cut off, or
 ///   the last one on their host), a majority of the last membership continues, or the half with its
-///   lowest rank, and the others end with an error. So there are never two worlds.
+///   lowest rank, and the others end with an error. So there are not two worlds, but for the two
+///   cases of docs/elastic.md.
 /// - A rank has another number in each world (`rank()`), and a permanent one (`number()`), which no
 ///   other rank ever gets.
 /// - A process that was left behind, or has ended, can come back only as a new rank:
