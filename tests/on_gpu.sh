@@ -9,6 +9,7 @@
 #     trainer  the same over NCCL
 #     library  unisono::devices: kernels and Trainers of sources that nvcc does not compile, bit by
 #              bit beside the host's and those of the headers
+#     cuda_c   the example existing_code/cuda_c, before and after: the same losses on 1 and 2 ranks
 #     digits   the example digits_on_gpu, to the accuracy of the host's
 # Ranks over NCCL have a GPU each. From NCCL 2.30 on they share one (NCCL_MULTI_RANK_GPU_ENABLE=1,
 # which this script sets unless it is set). --sanitize also trains the example for one epoch under
@@ -25,11 +26,11 @@ for word in "$@"; do
     case $word in
     --build) build_only=yes ;;
     --sanitize) sanitize=yes ;;
-    thrust | cuda | nccl | device | trainer | library | digits) rooms+=("$word") ;;
-    *) echo "usage: bash $0 [--build] [--sanitize] [thrust] [cuda] [nccl] [device] [trainer] [library] [digits]; found '$word'" >&2; exit 2 ;;
+    thrust | cuda | nccl | device | trainer | library | cuda_c | digits) rooms+=("$word") ;;
+    *) echo "usage: bash $0 [--build] [--sanitize] [thrust] [cuda] [nccl] [device] [trainer] [library] [cuda_c] [digits]; found '$word'" >&2; exit 2 ;;
     esac
 done
-[ ${#rooms[@]} -gt 0 ] || rooms=(thrust cuda nccl device trainer library digits)
+[ ${#rooms[@]} -gt 0 ] || rooms=(thrust cuda nccl device trainer library cuda_c digits)
 need_nvcc $build_only
 need_nccl
 
@@ -61,6 +62,10 @@ compile() { # ROOM SOURCE
             -c "$2" -o "$(object_of "$1" "$2")" || { echo "$0: $2 does not compile" >&2; return 1; }
         return
     fi
+    if [ "$1" = cuda_c_before ] || [ "$1" = cuda_c_after ]; then
+        transport=(-Itests/extensions/device_library/cuda_c/mpi "-DUNISONO_TEST_PROGRAM=\"$PWD/examples/existing_code/cuda_c/${1#cuda_c_}.cu\"")
+        [ "$1" = cuda_c_before ] || transport+=(-DUNISONO_TEST_AFTER)
+    fi
     [ "$1" != device ] || transport=(--pre-include unisono/cuda.hpp "-DUNISONO_TEST_TRANSPORT=unisono::Cuda<unisono::Tcp>")
     echo "nvcc $2 ($1)"
     "$nvcc" "${flags[@]}" "${transport[@]}" -x cu -c "$2" -o "$(object_of "$1" "$2")" || { echo "$0: $2 does not compile" >&2; return 1; }
@@ -76,6 +81,7 @@ begin() { # as many at a time as there are processors
 "${CXX:-c++}" -std=c++20 -O1 -Itests -DUNISONO_TEST_INCLUDED_BOOST -c tests/support/main.cpp -o "$main"
 for room in "${rooms[@]}"; do
     for source in $(sources_of "$room"); do begin "$room" "$source"; done
+    [ "$room" != cuda_c ] || for when in before after; do begin cuda_c_$when tests/extensions/device_library/cuda_c/threads.cpp; done
     # The same trainings with the kernels of the headers.
     [ "$room" != library ] || begin header_only tests/extensions/device_library/trained.cpp
 done
@@ -85,6 +91,12 @@ while [ "$running" -gt 0 ]; do
 done
 for room in "${rooms[@]}"; do
     [ "$room" != digits ] || continue
+    if [ "$room" = cuda_c ]; then
+        for when in before after; do
+            "$nvcc" -o "$build/cuda_c_$when" "$(object_of cuda_c_$when tests/extensions/device_library/cuda_c/threads.cpp)" "${nccl_library[@]}"
+        done
+        continue
+    fi
     objects=()
     for source in $(sources_of "$room"); do
         [[ $source == */trained.cpp ]] || objects+=("$(object_of "$room" "$source")")
@@ -111,6 +123,8 @@ for room in "${rooms[@]}"; do
     if [ "$room" = digits ]; then
         bash examples/digits_on_gpu/run.sh || failed+=(digits)
         bash examples/digits_on_gpu/run.sh 1 || failed+=(digits)
+    elif [ "$room" = cuda_c ]; then
+        python3 tests/extensions/device_library/cuda_c/check.py --programs "$build/cuda_c_before" "$build/cuda_c_after" || failed+=(cuda_c)
     else
         # Each case has a watchdog, too. Boost names the cases that are skipped for lack of ranks.
         timeout 1200 "$build/test_$room" --log_level=test_suite --report_level=short || failed+=("$room")

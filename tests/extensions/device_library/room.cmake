@@ -37,4 +37,23 @@ if(NOT few)
                      $<TARGET_FILE:device_library_trained> $<TARGET_FILE:device_library_header_only>
                      $<TARGET_FILE:devices_on_stand_in> "${UNISONO_NVCC}" ${clang})
     set_tests_properties(device_library/trained PROPERTIES TIMEOUT 900 PROCESSORS 2)
+
+    # examples/existing_code/cuda_c. To compile its program before, nvcc needs an MPI's header.
+    set(mpi_include)
+    foreach(implementation openmpi mpich)
+        unisono_find_mpi(${implementation})
+        if(TARGET mpi_${implementation})
+            get_target_property(mpi_include mpi_${implementation} INTERFACE_INCLUDE_DIRECTORIES)
+            list(GET mpi_include 0 mpi_include)
+            break()
+        endif()
+    endforeach()
+    set(nccl_include)
+    if(TARGET unisono::nccl)
+        set(nccl_include "${UNISONO_NCCL_INCLUDE};${UNISONO_CUDART_INCLUDE}")
+    endif()
+    add_test(NAME device_library/cuda_c
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/cuda_c/check.py ${CMAKE_CXX_COMPILER} "${UNISONO_NVCC}"
+                     ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR} $<TARGET_FILE:devices_on_stand_in> "${nccl_include}" ${mpi_include})
+    set_tests_properties(device_library/cuda_c PROPERTIES TIMEOUT 900)
 endif()

@@ -157,6 +157,7 @@ void reduce(const std::vector<Call>& calls, std::size_t first, std::size_t count
                 one = static_cast<Wide>(static_cast<T>(one * static_cast<Wide>(calls[rank].weight)));
             sum = rank == 0 ? one : combine<Wide>(sum, one, operation);
         }
+        if (operation == ncclAvg) sum = static_cast<Wide>(sum / static_cast<Wide>(calls.size()));
         const T result = static_cast<T>(sum);
         std::memcpy(out + i * sizeof(T), &result, sizeof result);
     }

@@ -34,7 +34,8 @@ typedef enum {
     ncclFloat16,
     ncclFloat32,
     ncclFloat64,
-    ncclBfloat16
+    ncclBfloat16,
+    ncclFloat = ncclFloat32
 } ncclDataType_t;
 typedef enum { ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg, ncclNumOps } ncclRedOp_t;
 typedef enum { ncclScalarDevice, ncclScalarHostImmediate } ncclScalarResidence_t;
@@ -42,7 +43,8 @@ struct ncclConfig_t {
     int blocking;
     int splitShare;
 };
-#define NCCL_CONFIG_INITIALIZER {1, 0}
+#define NCCL_CONFIG_INITIALIZER \
+    { 1, 0 }
 #define NCCL_SPLIT_NOCOLOR -1
 typedef struct StandInWindow* ncclWindow_t;
 #define NCCL_WIN_COLL_SYMMETRIC 0x01
@@ -67,7 +69,8 @@ ncclResult_t ncclMemFree(void* memory);
 ncclResult_t ncclCommRegister(ncclComm_t communicator, void* memory, std::size_t bytes, void** registration);
 ncclResult_t ncclCommDeregister(ncclComm_t communicator, void* registration);
 
-ncclResult_t ncclCommWindowRegister(ncclComm_t communicator, void* memory, std::size_t bytes, ncclWindow_t* made, int flags);
+ncclResult_t ncclCommWindowRegister(ncclComm_t communicator, void* memory, std::size_t bytes, ncclWindow_t* made,
+                                    int flags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t communicator, ncclWindow_t window);
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* made, void* scalar, ncclDataType_t type, ncclScalarResidence_t where,
