@@ -4,7 +4,7 @@
 #include "unisono/extensions/compression/cast.hpp"
 #include "unisono/extensions/compression/left_over.hpp"
 #include "unisono/extensions/device/master_weights.hpp"
-#include "unisono/trainer/step/grid_images.hpp"
+#include "unisono/trainer/step/grid_sums.hpp"
 #include "unisono/update/averaging.hpp"
 
 UNISONO_NAMESPACE_BEGIN

@@ -12,7 +12,7 @@
 /// - `update`, `update_other`: an optimizer with and without clipping; `inspect`: a guard;
 /// - `read(at, n, visit)`: calls visit(std::span<const E>) with the values, on the host;
 /// - `shown(state)`: the optimizer's state as others may see it.
-/// The type of the kernels also selects the loops of sums: `images_for` (step/grid_images.hpp),
+/// The type of the kernels also selects the loops of sums: `images_for` (step/grid_sums.hpp),
 /// `squares_for` (summation.hpp).
 
 #include "unisono/arithmetic/host_arithmetic.hpp"

@@ -14,7 +14,7 @@
 #include "unisono/extensions/device/on_device.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/kernels.hpp"
-#include "unisono/trainer/step/grid_images.hpp"
+#include "unisono/trainer/step/grid_sums.hpp"
 #include "unisono/trainer/summation.hpp"
 
 #include <cstdint>

@@ -24,7 +24,7 @@ struct Difference; // update/averaging.hpp
 template <class T>
 struct Subtract;
 template <class Integer>
-struct AddImage; // trainer/step/grid_images.hpp
+struct AddImage; // trainer/step/grid_sums.hpp
 template <class Low>
 struct TakeElement; // extensions/device/master_weights.hpp
 template <class T>

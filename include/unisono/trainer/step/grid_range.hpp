@@ -9,7 +9,6 @@
 /// exponent that any micro-batch needed, which does not depend on the hosts.
 
 #include "unisono/arithmetic/grid_sum.hpp"
-#include "unisono/arithmetic/narrow_grid.hpp"
 #include "unisono/collective/of_core.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -53,7 +52,7 @@ public:
     }
 
     /// Takes the maximum of all ranks' needs. A grid's exponent must exceed it by `more` bits for
-    /// all addends to fit (GridImages). Returns false if a parameter's grid is too fine.
+    /// all addends to fit (`headroom_of`). Returns false if a parameter's grid is too fine.
     bool agree(GroupCore& world, std::int32_t more) {
         if (world.size() > 1) all_reduce_native(world, needed_, Max{});
         more_ = more;
@@ -133,19 +132,6 @@ private:
     List<std::int32_t> needed_;
     std::size_t misfit_ = no_offender;
     bool only_new_ = false;
-};
-
-/// The headroom in bits that a grid of integers needs, so that a sum of `addends` numbers does
-/// not overflow. Exponents are those of 64-bit grids, whose step is 2^(exponent - 51).
-template <class Integer>
-struct GridImages;
-template <>
-struct GridImages<std::int64_t> {
-    static std::int32_t more_for(std::int64_t addends) { return Grid::bits_for(addends); }
-};
-template <>
-struct GridImages<std::int32_t> {
-    static std::int32_t more_for(std::int64_t addends) { return Grid::bits - NarrowGrid::bits_for(addends); }
 };
 
 } // namespace detail

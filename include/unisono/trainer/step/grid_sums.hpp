@@ -5,22 +5,111 @@
 /// of 8 or 4 bytes per element. Any schedule sums the integers. They become numbers where the
 /// optimizer needs them, chunk by chunk in the first-level cache. If numbers are summed directly
 /// from mapped memory, the sums use the same grid and give the same bits, so all ranks may choose
-/// either way.
+/// either way. The loops of devices are in extensions/device/kernels.hpp.
 
 #include "unisono/arithmetic/grid.hpp"
 #include "unisono/arithmetic/grid_sum.hpp"
+#include "unisono/arithmetic/narrow_grid.hpp"
 #include "unisono/collective/of_core.hpp"
 #include "unisono/core/list.hpp"
-#include "unisono/trainer/step/grid_images.hpp"
+#include "unisono/trainer/kernels.hpp"
 #include "unisono/trainer/step/grid_range.hpp"
 #include "unisono/trainer/step/sums.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+/// If the grid is too fine, the addition wraps around; all ranks detect that later.
+template <class Integer>
+struct AddImage {
+    UNISONO_INLINE void operator()(Integer& sum, const Integer& one) const {
+        using Bits = std::make_unsigned_t<Integer>;
+        sum = static_cast<Integer>(static_cast<Bits>(static_cast<Bits>(sum) + static_cast<Bits>(one)));
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+/// The loops: gradients to images, sums of images to numbers.
+template <class T, class Integer>
+class ImageKernels {
+public:
+    ImageKernels() = default;
+    ImageKernels(const ImageKernels&) = delete;
+    ImageKernels& operator=(const ImageKernels&) = delete;
+    virtual ~ImageKernels() = default;
+
+    /// Starts an update.
+    virtual void begin() {}
+    /// images[i] = weight * from[i] on the parameter's grid; `adds`: adds it to images[i]. Sets
+    /// `from` to zero. Tells the grids which exponent was needed; a device does so in `tell`.
+    virtual void image(bool adds, std::size_t parameter, Integer* images, T* from, std::size_t count,
+                       double weight) = 0;
+    /// Tells the grids what they do not know yet. Waits for the device.
+    virtual void tell() {}
+    virtual void numbers(T* to, const Integer* images, std::size_t count, std::int32_t exponent) const = 0;
+    virtual void add(Integer* sum, const Integer* one, std::size_t count) const = 0;
+    virtual void copy(Integer* to, const Integer* from, std::size_t count) const = 0;
+    [[nodiscard]] virtual std::size_t bytes() const { return 0; }
+};
+
+template <class T, class Integer>
+class HostImages final : public ImageKernels<T, Integer> {
+public:
+    explicit HostImages(GridRange& grids) : grids_(&grids) {}
+
+    void image(bool adds, std::size_t parameter, Integer* images, T* from, std::size_t count, double weight) override {
+        constexpr std::size_t chunk = 16384 / sizeof(T); // stays in the first-level cache
+        const InstructionSet set = best_instruction_set();
+        const std::int32_t exponent = grids_->stretches()[parameter].exponent;
+        double largest = 0;
+        for (std::size_t at = 0; at < count; at += chunk) {
+            const std::size_t n = std::min(chunk, count - at);
+            const double found = adds ? image_on<T, true>(set, images + at, from + at, n, weight, exponent)
+                                      : image_on<T, false>(set, images + at, from + at, n, weight, exponent);
+            largest = found > largest ? found : largest;
+            HostArithmetic::zero(std::span<T>(from + at, n));
+        }
+        grids_->need(parameter, needed_by(largest, weight));
+    }
+    void numbers(T* to, const Integer* images, std::size_t count, std::int32_t exponent) const override {
+        from_image_on<T>(best_instruction_set(), to, images, count, exponent);
+    }
+    void add(Integer* sum, const Integer* one, std::size_t count) const override {
+        apply(AddImage<Integer>{}, std::span<Integer>(sum, count), std::span<const Integer>(one, count));
+    }
+    void copy(Integer* to, const Integer* from, std::size_t count) const override { std::copy_n(from, count, to); }
+
+private:
+    GridRange* grids_;
+};
+
+template <class Integer, class T>
+[[nodiscard]] ImageKernels<T, Integer>* images_for(const HostKernels<T>&, GridRange& grids) {
+    return new HostImages<T, Integer>(grids);
+}
+
+/// The bits by which the exponent of a grid of integers must exceed that of each number, so that a
+/// sum of `addends` numbers does not overflow. Exponents are those of 64-bit grids, whose step is
+/// 2^(exponent - 51).
+template <class Integer>
+[[nodiscard]] std::int32_t headroom_of(std::int64_t addends);
+template <>
+[[nodiscard]] inline std::int32_t headroom_of<std::int64_t>(std::int64_t addends) {
+    return Grid::bits_for(addends);
+}
+template <>
+[[nodiscard]] inline std::int32_t headroom_of<std::int32_t>(std::int64_t addends) {
+    return Grid::bits - NarrowGrid::bits_for(addends);
+}
 
 /// Has the interface of FloatSums (sums.hpp). `Integer`: the integer type.
 template <class T, class Integer>
@@ -87,7 +176,7 @@ public:
         return range_.first_not_finite();
     }
     [[nodiscard]] bool agree(GroupCore& world, std::int64_t micro_batches) override {
-        return range_.agree(world, GridImages<Integer>::more_for(micro_batches));
+        return range_.agree(world, headroom_of<Integer>(micro_batches));
     }
     [[nodiscard]] std::int32_t above(std::int64_t micro_batches) const override {
         return range_.above_sums(micro_batches);
