@@ -10,10 +10,9 @@
 /// - `NarrowReproducible` (also there): the same on a coarser grid, at half the cost.
 ///
 /// A policy names types, which the trainer makes when it starts and then calls by their bases:
-/// `Gradient<T>`, a GradientSum (step/gradient_sum.hpp) for models whose memory is
-/// whole; `Totals`, a LossTotals, adds losses and weights; `Squares<T>`, a NormSquares<T>, adds
-/// the squares of the elements that ranks own. Models in units use `Sums<T>`
-/// (step/sums.hpp).
+/// `Gradient<T>`, a GradientSum (step/gradient_sum.hpp) for models whose memory is whole; `Totals`,
+/// a LossTotals, adds losses and weights; `Squares<T>`, a NormSquares<T>, adds the squares of the
+/// elements that ranks own. Models in units use `Sums<T>` (extensions/sharded/gradients.hpp).
 /// `agree` of all three gets a GroupCore that keeps the native schedule of all_reduce
 /// (collective/of_core.hpp).
 /// Laws: all ranks reach the same bits and the same verdict; a gradient that a guard has refused is
@@ -25,7 +24,6 @@
 #include "unisono/core/policy.hpp"
 #include "unisono/model/weighing.hpp"
 #include "unisono/trainer/step/gradient_sum.hpp"
-#include "unisono/trainer/step/sums.hpp"
 
 #include <array>
 #include <cstdint>
@@ -35,6 +33,9 @@
 UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
+
+template <class T>
+class FloatSums; // extensions/sharded/gradients.hpp
 
 /// Sums over micro-batches: those of this rank, and after `Totals::agree` those of all ranks.
 struct UpdateSums {

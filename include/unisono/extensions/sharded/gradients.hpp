@@ -10,7 +10,7 @@
 #include "unisono/core/memory.hpp"
 #include "unisono/extensions/sharded/memory.hpp"
 #include "unisono/trainer/step/carrier.hpp"
-#include "unisono/trainer/step/sums.hpp"
+#include "unisono/trainer/step/gradient_sum.hpp"
 
 #include <algorithm>
 #include <array>
@@ -21,6 +21,33 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+/// Sums of gradients that travel, and are kept, as they are. Types of sums have `Sum`, the type
+/// that travels, and `Kept`, the type in which the sum of earlier micro-batches is kept. `encode`
+/// prepares a gradient to travel. `add` and `set` keep a sum that has arrived. `numbers` converts a
+/// sum to numbers. Sums on a grid: trainer/step/grid_sums.hpp.
+template <class T>
+class FloatSums : public SumsOfGradients {
+public:
+    using Sum = T;
+    using Kept = T;
+    static constexpr bool in_place = true; ///< `encode` leaves a gradient where it is
+
+    template <class Policy>
+    FloatSums(const Kernels<T>& kernels, const Layout&, const Policy&) : kernels_(&kernels) {}
+
+    static constexpr void begin() {}
+    /// `from` and `to` must be the same memory.
+    void encode(std::size_t, T* from, std::size_t count, T*, double weight) const {
+        if (weight != 1) kernels_->scale(from, count, weight);
+    }
+    void add(T* sum, T* one, std::size_t count) const { kernels_->add(sum, one, count, 1.0, false, false); }
+    void set(T* sum, const T* one, std::size_t count) const { kernels_->copy(sum, one, count); }
+    static const T* numbers(std::size_t, const T* sums, T*, std::size_t) { return sums; }
+
+protected:
+    const Kernels<T>* kernels_;
+};
 
 /// The wire format of a cast (extensions/compression/cast.hpp). `Computes`: the trainer's kernels.
 template <class T, class Computes, class Compression>

@@ -18,7 +18,7 @@
 #include "unisono/extensions/sharded/memory.hpp"
 #include "unisono/extensions/sharded/unit_pass.hpp"
 #include "unisono/extensions/sharded/walk.hpp"
-#include "unisono/trainer/step/sums.hpp"
+#include "unisono/trainer/step/gradient_sum.hpp"
 #include "unisono/trainer/step/update.hpp"
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 ///   over the ranks in place. On a grid this holds only if no rank hosts more than one micro-batch,
 ///   memory is mapped, and the reducer combines all ranks' elements at once.
 /// - If this rank hosts several micro-batches, or the model's spans are not contiguous, each
-///   gradient is added to one array in flat order, of the type that travels (sums.hpp), and the
+///   gradient is added to one array in flat order, of the type that travels, and the
 ///   model's memory is zeroed. So the gradient of a replica is computed separately, whichever rank
 ///   hosts it, and then added: the bits do not depend on the host. The same holds if the ranks do
 ///   not map the model's memory: the array is memory of the group, and adding to it costs less than
@@ -21,16 +21,47 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/standard.hpp"
+#include "unisono/group/group_core.hpp"
 #include "unisono/group/operation.hpp"
+#include "unisono/guard/guard.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/kernels.hpp"
-#include "unisono/trainer/step/sums.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+class GridRange;
+
+/// The questions of an update to the sums of its gradients. The defaults are the answers of sums of
+/// floats.
+class SumsOfGradients {
+public:
+    SumsOfGradients() = default;
+    SumsOfGradients(const SumsOfGradients&) = delete;
+    SumsOfGradients& operator=(const SumsOfGradients&) = delete;
+    virtual ~SumsOfGradients() = default;
+
+    /// The first parameter with a gradient that cannot be summed, or no_offender.
+    [[nodiscard]] virtual std::size_t first_not_finite() { return no_offender; }
+    /// True on all ranks if the sums of this many micro-batches are valid. Collective.
+    [[nodiscard]] virtual bool agree(GroupCore&, std::int64_t) { return true; }
+    /// E such that all sums are below 2^E; the same on all ranks after `agree`. Only on a grid.
+    [[nodiscard]] virtual std::int32_t above(std::int64_t) const { return 0; }
+    /// After `agree`: the first parameter whose grid was too fine, or no_offender.
+    [[nodiscard]] virtual std::size_t misfit() const { return no_offender; }
+    /// After `agree`: no grid was known yet for any such parameter.
+    [[nodiscard]] virtual bool only_new() const { return false; }
+    /// The update was made.
+    virtual void follow() {}
+    /// The update was left out.
+    virtual void widen() {}
+    /// Null if sums are on no grid.
+    [[nodiscard]] virtual GridRange* grids() { return nullptr; }
+};
 
 template <class T>
 class GradientSum {
@@ -151,6 +182,8 @@ class FloatGradient final : public GradientSum<T> {
     using Base = GradientSum<T>;
 
 public:
+    using Sum = T; ///< the type that travels
+
     template <class Policy>
     FloatGradient(const GroupCore& world, const FlatModel<T>& flat, const Kernels<T>& kernels, const Policy&)
         : Base(world, flat, kernels) {}

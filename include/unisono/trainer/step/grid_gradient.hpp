@@ -21,6 +21,8 @@ class GridGradient final : public GradientSum<T> {
     using Base = GradientSum<T>;
 
 public:
+    using Sum = Integer; ///< the type that travels
+
     template <class Computes, class Policy>
     GridGradient(const GroupCore& world, const FlatModel<T>& flat, const Computes& kernels, const Policy& policy)
         : Base(world, flat, kernels), sums_(kernels, flat.layout(), policy) {}

@@ -13,8 +13,8 @@
 #include "unisono/collective/of_core.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/trainer/kernels.hpp"
+#include "unisono/trainer/step/gradient_sum.hpp"
 #include "unisono/trainer/step/grid_range.hpp"
-#include "unisono/trainer/step/sums.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -111,7 +111,8 @@ template <>
     return Grid::bits - NarrowGrid::bits_for(addends);
 }
 
-/// Has the interface of FloatSums (sums.hpp). `Integer`: the integer type.
+/// `Integer`: the integer type. Models in units use it as they use FloatSums
+/// (extensions/sharded/gradients.hpp).
 template <class T, class Integer>
 class GridSums : public SumsOfGradients {
 public:

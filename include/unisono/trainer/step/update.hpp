@@ -31,9 +31,9 @@
 #include "unisono/trainer/refusals.hpp"
 #include "unisono/trainer/report.hpp"
 #include "unisono/trainer/step/carrier.hpp"
+#include "unisono/trainer/step/gradient_sum.hpp"
 #include "unisono/trainer/step/mode.hpp"
 #include "unisono/trainer/step/owned_slices.hpp"
-#include "unisono/trainer/step/sums.hpp"
 #include "unisono/trainer/step/tally.hpp"
 #include "unisono/trainer/step/update_policies.hpp"
 #include "unisono/trainer/step/wire.hpp"
@@ -289,7 +289,7 @@ Update<T>::Update(World& world, Model& model, const Policies& policies, const Sh
     constexpr bool wire_is_on_host = requires { requires WireRun<World, T, Computes, Policies>::type::is_on_host; };
     using Carried =
         decltype(carried_types<may_have_owners<Policies, Sharding>, Computes::on_device, !wire_is_on_host, T,
-                               typename Summation::template Sums<T>::Sum, typename Policies::Compression>());
+                               typename Summation::template Gradient<T>::Sum, typename Policies::Compression>());
     carrier_.take(make_carrier<Carried>(world, policies.reducer));
     if constexpr (Policies::Clipping::measures_norm)
         squares_.take(squares_for<typename Summation::template Squares<T>>(kernels));
