@@ -6,6 +6,7 @@
 
 #include "unisono/arithmetic/reduction.hpp"
 #include "unisono/core/element.hpp"
+#include "unisono/core/floating_point.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/schedule/schedule.hpp"
@@ -22,6 +23,7 @@ class GroupCore;
 namespace detail {
 
 struct OperationRequest; // operation_state.hpp
+class Plan;              // plan.hpp
 
 /// `count` elements at `data`, on the host or on a device. Does not own them. Only reads an input.
 struct CallBuffer {
@@ -74,6 +76,37 @@ struct Call {
     Counts input_counts = {};
     Counts output_counts = {};
 };
+
+/// The description of a call by which its group finds a state that is prepared for it: all but the
+/// addresses.
+struct CallKey {
+    std::uint64_t call = 0;  ///< all small facts (see `words_of`)
+    std::uint64_t count = 0; ///< elements of the vector or of a block
+    std::uint64_t sizes = 0; ///< bytes of an element, and the hash of the user's operation
+    CombineKernel combine = nullptr;
+    const Plan* plan = nullptr; ///< of the schedule that the caller named; null: the native one
+    std::size_t chunk_bytes = 0;
+
+    friend bool operator==(const CallKey&, const CallKey&) = default;
+};
+
+constexpr std::uint64_t sizes_of(const Call& call, const CallBuffer& out) {
+    return std::uint64_t{out.element_bytes} << 32 | call.op.user_operation;
+}
+
+/// True if a reduction is more than its kernel.
+constexpr bool has_context(const Reduction& op) { return op.state != nullptr || op.combine_at != nullptr; }
+
+/// The small facts of a call.
+constexpr std::uint64_t words_of(const Call& call, const CallBuffer& out, FloatingPointMode mode) {
+    return std::uint64_t{1} << 63 | std::uint64_t{out.space == MemorySpace::device} << 62 |
+           std::uint64_t{static_cast<std::uint8_t>(mode)} << 58 |
+           std::uint64_t{static_cast<std::uint8_t>(call.caller)} << 52 |
+           std::uint64_t{static_cast<std::uint8_t>(call.what)} << 47 |
+           std::uint64_t{static_cast<std::uint8_t>(out.type)} << 42 |
+           std::uint64_t{static_cast<std::uint8_t>(call.op.kind)} << 37 | std::uint64_t{has_context(call.op)} << 34 |
+           static_cast<std::uint32_t>(call.root);
+}
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -111,6 +111,27 @@ inline void cut_straight(OperationState& operation) {
     lane.extents = lane.extent_room.data();
 }
 
+inline PeersView peers_view(const GroupContext& group, const OperationRequest& request) {
+    const Plan& plan = *request.plan;
+    if (!plan.mapped() || plan.staged() || group.size() == 1) return {};
+    const bool root = plan.shape().root == group.rank;
+    const std::size_t all = request.total_bytes;
+    const auto rank = static_cast<std::size_t>(group.rank);
+    const std::size_t own =
+        (request.input_counts.empty() ? request.partition.count : request.input_counts[rank]) * request.element_bytes;
+    switch (plan.collective()) {
+    case Collective::all_reduce: return {.input = all, .output = all, .output_is_written = true};
+    case Collective::reduce: return {.input = all, .output = root ? all : 0, .output_is_written = root};
+    case Collective::broadcast: return {.output = root ? all : 0, .output_is_read = root};
+    case Collective::reduce_scatter:
+    case Collective::all_to_all: return {.input = all};
+    case Collective::all_gather: return {.input = own};
+    case Collective::gather: return {.input = root ? 0 : own};
+    case Collective::scatter: return {.input = root ? all : 0};
+    default: return {};
+    }
+}
+
 /// Prepares a free state for this request, with everything that stays the same when the request is
 /// repeated.
 [[gnu::noinline, gnu::cold]] inline void cut(GroupContext& group, OperationState& operation,

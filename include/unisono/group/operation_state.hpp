@@ -66,37 +66,6 @@ static_assert(!ends_in_padding<StreamRequest> && !ends_in_padding<OperationReque
 inline constexpr std::uint64_t listed_counts = std::uint64_t{1} << (Signature::count_bits - 1);
 inline constexpr std::uint32_t no_operation = 0xffffffffu; ///< instead of an index
 
-/// The description of a call by which its group finds a state that is prepared for it: all but the
-/// addresses.
-struct CallKey {
-    std::uint64_t call = 0;  ///< all small facts (see `words_of`)
-    std::uint64_t count = 0; ///< elements of the vector or of a block
-    std::uint64_t sizes = 0; ///< bytes of an element, and the hash of the user's operation
-    CombineKernel combine = nullptr;
-    const Plan* plan = nullptr; ///< of the schedule that the caller named; null: the native one
-    std::size_t chunk_bytes = 0;
-
-    friend bool operator==(const CallKey&, const CallKey&) = default;
-};
-
-constexpr std::uint64_t sizes_of(const Call& call, const CallBuffer& out) {
-    return std::uint64_t{out.element_bytes} << 32 | call.op.user_operation;
-}
-
-/// True if a reduction is more than its kernel.
-constexpr bool has_context(const Reduction& op) { return op.state != nullptr || op.combine_at != nullptr; }
-
-/// The small facts of a call.
-constexpr std::uint64_t words_of(const Call& call, const CallBuffer& out, FloatingPointMode mode) {
-    return std::uint64_t{1} << 63 | std::uint64_t{out.space == MemorySpace::device} << 62 |
-           std::uint64_t{static_cast<std::uint8_t>(mode)} << 58 |
-           std::uint64_t{static_cast<std::uint8_t>(call.caller)} << 52 |
-           std::uint64_t{static_cast<std::uint8_t>(call.what)} << 47 |
-           std::uint64_t{static_cast<std::uint8_t>(out.type)} << 42 |
-           std::uint64_t{static_cast<std::uint8_t>(call.op.kind)} << 37 | std::uint64_t{has_context(call.op)} << 34 |
-           static_cast<std::uint32_t>(call.root);
-}
-
 /// The largest number of bytes that a rank posts beside its flag if the collective uses a staged
 /// schedule. Equal on all ranks.
 constexpr std::size_t posted_bytes(Collective what, const OperationRequest& request) {
@@ -113,27 +82,6 @@ struct PeersView {
     bool output_is_read = false;
     bool output_is_written = false;
 };
-
-inline PeersView peers_view(const GroupContext& group, const OperationRequest& request) {
-    const Plan& plan = *request.plan;
-    if (!plan.mapped() || plan.staged() || group.size() == 1) return {};
-    const bool root = plan.shape().root == group.rank;
-    const std::size_t all = request.total_bytes;
-    const auto rank = static_cast<std::size_t>(group.rank);
-    const std::size_t own =
-        (request.input_counts.empty() ? request.partition.count : request.input_counts[rank]) * request.element_bytes;
-    switch (plan.collective()) {
-    case Collective::all_reduce: return {.input = all, .output = all, .output_is_written = true};
-    case Collective::reduce: return {.input = all, .output = root ? all : 0, .output_is_written = root};
-    case Collective::broadcast: return {.output = root ? all : 0, .output_is_read = root};
-    case Collective::reduce_scatter:
-    case Collective::all_to_all: return {.input = all};
-    case Collective::all_gather: return {.input = own};
-    case Collective::gather: return {.input = root ? 0 : own};
-    case Collective::scatter: return {.input = root ? all : 0};
-    default: return {};
-    }
-}
 
 /// Copies of an operation's buffers that the peers see; none if they see the buffers themselves.
 struct PeersCopies {
