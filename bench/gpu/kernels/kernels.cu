@@ -128,21 +128,21 @@ void measure(std::size_t count, const bench::Options& options, bench::Report& re
     const un::OptimizerStep step{.learning_rate = 0.01, .number = 1, .gradient_scale = 0.5};
     const un::Sgd sgd{.momentum = 0.9};
     const un::AdamW adam{.weight_decay = 0.1};
-    un::ThrustOptimizerState<Floats> sgd_state(sgd.state(), count), adam_state(adam.state(), count);
+    auto sgd_state = un::thrust_optimizer_state<Floats>(sgd.state(), count);
+    auto adam_state = un::thrust_optimizer_state<Floats>(adam.state(), count);
     const un::Grid grid = un::Grid::above<float>(1, 3);
     const auto optimizer = [&](const auto& chosen, auto& state) {
         return [&](std::uint32_t) {
             fill(x, 1);
             fill(y, 2);
-            std::remove_reference_t<decltype(state)> fresh(chosen.state(), count);
-            state = std::move(fresh);
+            state = un::thrust_optimizer_state<Floats>(chosen.state(), count);
         };
     };
     const auto updated = [&](const auto& chosen) { // on the host, into bfloat16
         std::vector<float> parameters = numbers(few, 1);
         const std::vector<float> gradients = numbers(few, 2);
         std::vector<un::bfloat16> image16(few);
-        un::ThrustOptimizerState<thrust::host_vector<float>> state(chosen.state(), few);
+        auto state = un::thrust_optimizer_state<thrust::host_vector<float>>(chosen.state(), few);
         un::update_on(here, chosen, state.all(), std::span(parameters), std::span<const float>(gradients), step,
                       un::NoClipping{}, std::span(image16));
         compare_bits(x, parameters, "an optimizer's parameters");

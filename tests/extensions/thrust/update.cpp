@@ -34,7 +34,7 @@ void train(const On& on, const Policy& policy, const Clipping& clipping = {}) {
     Array<T> parameters = host;
     Array<un::bfloat16> low(count), host_low(count);
     auto host_state = un::start<T>(policy, count);
-    un::ThrustOptimizerState<thrust::device_vector<T>> state(policy.state(), count);
+    auto state = un::thrust_optimizer_state<thrust::device_vector<T>>(policy.state(), count);
     for (std::uint64_t number = 1; number <= 3; ++number) {
         const Array<G> gradients = finite<G>(80 + number, count);
         const un::OptimizerStep step{
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(refuses_sizes_that_differ) {
     Array<float> four(4), five(5);
     Array<un::bfloat16> low(3);
     const un::Sgd sgd{.momentum = 0.9};
-    un::ThrustOptimizerState<thrust::device_vector<float>> state(sgd.state(), 4);
+    auto state = un::thrust_optimizer_state<thrust::device_vector<float>>(sgd.state(), 4);
     BOOST_CHECK_EXCEPTION(un::update_on(on, sgd, state.all(), out(four), in(five), {}), un::error, is_bad_input);
     BOOST_CHECK_EXCEPTION(un::update_on(on, sgd, state.slice(0, 3), out(four), in(four), {}), un::error, is_bad_input);
     BOOST_CHECK_EXCEPTION(un::update_on(on, sgd, state.all(), out(four), in(four), {}, un::NoClipping{}, out(low)),

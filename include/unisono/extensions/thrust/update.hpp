@@ -5,7 +5,7 @@
 /// through memory (device/fused_update.hpp). The optimizer's state is in that system's memory.
 ///
 ///     using Vector = thrust::device_vector<float>;
-///     auto state = un::ThrustOptimizerState<Vector>(policy.state(), parameters.size());
+///     auto state = un::thrust_optimizer_state<Vector>(policy.state(), parameters.size());
 ///     un::update_on(on, policy, state.all(), parameters, gradients,
 ///                   {.learning_rate = 1e-3, .number = n});
 
@@ -15,8 +15,8 @@
 #include "unisono/optimizer/optimizer.hpp"
 
 #include <cstddef>
+#include <memory>
 #include <span>
-#include <vector>
 
 #include <thrust/copy.h>
 #include <thrust/device_ptr.h>
@@ -45,33 +45,17 @@ struct ThrustCopies {
 };
 static_assert(device_copies<ThrustCopies, float> && device_copies<ThrustCopies, bfloat16>);
 
-/// An optimizer's state in Thrust's vectors, with the interface of `OptimizerState`.
-template <class Vector>
-class ThrustOptimizerState {
-public:
-    using T = typename Vector::value_type;
-
-    ThrustOptimizerState() = default;
-    ThrustOptimizerState(const StateArrays& arrays, std::size_t count) : count_(count) {
-        vectors_.reserve(arrays.size());
-        for (const StateArray& one : arrays) vectors_.emplace_back(count, static_cast<T>(one.initial));
-    }
-    [[nodiscard]] std::size_t count() const { return count_; }
-    [[nodiscard]] std::size_t size() const { return vectors_.size(); }
-    [[nodiscard]] std::span<T> array(std::size_t i) { return span_of(vectors_[i]); }
-    [[nodiscard]] OptimizerSlice<T> slice(std::size_t first, std::size_t count) {
-        if (first > count_ || count > count_ - first)
-            refuse_input({"optimizer state of ", count_, " elements has no slice [", first, ", +", count, ")"});
-        OptimizerSlice<T> part;
-        part.count = count;
-        for (std::size_t i = 0; i < size() && count != 0; ++i) part.arrays[i] = array(i).data() + first;
-        return part;
-    }
-    [[nodiscard]] OptimizerSlice<T> all() { return slice(0, count_); }
-
-private:
-    std::vector<Vector> vectors_;
-    std::size_t count_ = 0;
-};
+/// An optimizer's state before the first update, in memory of Thrust's vectors, such as
+/// `thrust::device_vector<float>`.
+template <class Vector, class T = typename Vector::value_type>
+[[nodiscard]] OptimizerState<T> thrust_optimizer_state(const StateArrays& arrays, std::size_t count) {
+    OptimizerState<T> made(arrays, count, [](std::size_t bytes) {
+        const auto memory = std::make_shared<Vector>(bytes / sizeof(T));
+        return std::shared_ptr<std::byte>(memory, reinterpret_cast<std::byte*>(span_of(*memory).data()));
+    });
+    for (std::size_t i = 0; i < made.size(); ++i)
+        thrust::fill_n(typename Vector::pointer(made.array(i).data()), count, static_cast<T>(arrays[i].initial));
+    return made;
+}
 
 UNISONO_NAMESPACE_END

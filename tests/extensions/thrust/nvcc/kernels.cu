@@ -88,7 +88,7 @@ int main() {
              std::span<const std::int32_t>(un::span_of(narrow)));
 
     const auto train = [&](const auto& policy, const auto& clipping, auto gradients) {
-        un::ThrustOptimizerState<Vector<float>> state(policy.state(), x.size());
+        auto state = un::thrust_optimizer_state<Vector<float>>(policy.state(), x.size());
         un::update_on(on, policy, state.all(), x, gradients, {.learning_rate = 0.1}, clipping, un::span_of(halves));
     };
     train(un::AdamW{}, un::ClipByValue{}, un::span_of(halves));
