@@ -65,11 +65,13 @@ UNISONO_COMPILED_TEMPLATE void detail::combine_few<detail::Few<Sum>, double>(con
     UNISONO_COMPILED_UPDATE(RmsProp, T)                                                              \
     UNISONO_COMPILED_TEMPLATE class OptimizerState<T>;                                               \
     UNISONO_COMPILED_TEMPLATE class detail::HostKernels<T>;                                          \
+    UNISONO_COMPILED_TEMPLATE class detail::CarrierToAll<T>;                                         \
+    UNISONO_COMPILED_TEMPLATE class detail::CarrierToOwners<T>;                                      \
     UNISONO_COMPILED_TEMPLATE class detail::FlatModel<T>;                                            \
+    UNISONO_COMPILED_TEMPLATE class detail::FusedCarrier<T>;                                         \
     UNISONO_COMPILED_TEMPLATE class detail::GradientSum<T>;                                          \
     UNISONO_COMPILED_TEMPLATE class detail::FloatGradient<T>;                                        \
     UNISONO_COMPILED_TEMPLATE class detail::PlainSquares<T>;                                         \
-    UNISONO_COMPILED_TEMPLATE class detail::Publication<T>;                                          \
     UNISONO_COMPILED_TEMPLATE class detail::Update<T>;                                               \
     UNISONO_COMPILED_TEMPLATE class detail::WholeStore<T>;                                           \
     UNISONO_COMPILED_TEMPLATE std::size_t first_non_finite<const T>(std::span<const T>);             \

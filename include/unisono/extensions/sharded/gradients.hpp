@@ -9,8 +9,8 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/extensions/sharded/memory.hpp"
-#include "unisono/trainer/step/carrier.hpp"
 #include "unisono/trainer/step/gradient_sum.hpp"
+#include "unisono/trainer/step/reducer_run.hpp"
 
 #include <algorithm>
 #include <array>
@@ -102,7 +102,7 @@ public:
     virtual std::span<T> opened(std::size_t u) = 0;
     /// Starts to sum a complete gradient over the ranks. `mine`: this rank has a micro-batch;
     /// otherwise the opened memory is zero.
-    virtual void start(std::size_t u, Carrier& carrier, double multiplier, bool mine) = 0;
+    virtual void start(std::size_t u, ReducerRun& reducer, double multiplier, bool mine) = 0;
     /// Waits for all sums.
     virtual void finish() = 0;
     /// The sum of `count` elements of this rank's slice of a unit, from the `at`-th on, as numbers:
@@ -152,7 +152,7 @@ public:
         return {values, slices_->unit(u).count};
     }
 
-    void start(std::size_t u, Carrier& carrier, double multiplier, bool mine) override {
+    void start(std::size_t u, ReducerRun& reducer, double multiplier, bool mine) override {
         const std::span<T> values = opened(u);
         if constexpr (std::same_as<Kept, T> && !Sums::in_place) {
             if (world_->size() == 1) return keep_alone(u, values, multiplier);
@@ -165,8 +165,8 @@ public:
         else if constexpr (!Sums::in_place) kernels_->zero(sums, values.size());
         if (world_->size() == 1) return;
         kernels_->order();
-        BucketSums::start_unprepared(carrier, slices_->owned_slices(), u, slices_->unit(u).first,
-                                     kernels_->buffer(sums, values.size()), travel.operations);
+        start_slice_sums(reducer, slices_->owned_slices(), u, slices_->unit(u).first,
+                         kernels_->buffer(sums, values.size()), travel.operations);
     }
 
     void finish() override {

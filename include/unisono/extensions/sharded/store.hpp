@@ -86,7 +86,7 @@ public:
     }
 
 protected:
-    using Base::alone_, Base::carrier_, Base::kernels_, Base::pass_, Base::policies_, Base::world_;
+    using Base::alone_, Base::kernels_, Base::pass_, Base::policies_, Base::reducer_, Base::world_;
 
     template <class World, class Model, class Policies, class Sharding, class Computes>
     UnitStore(World& world, Model& model, const Policies& policies, const Sharding& sharding, Computes& kernels)
@@ -221,7 +221,7 @@ private:
             if (multiplier == 0) kernels_->zero(values.data(), values.size()); // whatever is there, it counts nothing
             if (this->inspects_) this->inspect(values.data(), values.size(), slices_.unit(unit).first);
         }
-        gradients_->start(unit, *carrier_, multiplier, pass_ != nullptr);
+        gradients_->start(unit, *reducer_, multiplier, pass_ != nullptr);
     }
 
     void end_pass() {

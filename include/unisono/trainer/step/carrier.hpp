@@ -1,72 +1,91 @@
 #pragma once
 
 /// \file
-/// How sums of gradients reach all ranks or the owners of slices, and parameters their readers: the
-/// run of a reducer, without its type and the group's.
+/// The ways of a gradient's sums over the ranks to the optimizer, and of the parameters from there.
+///
+/// | carrier            | whose sums, and where       | parameters                                |
+/// |--------------------|-----------------------------|-------------------------------------------|
+/// | `Carrier`          | this rank's alone, here     | are here                                  |
+/// | `CarrierToAll`     | all ranks', on all ranks    | every rank makes the same update          |
+/// | `CarrierToOwners`  | all ranks', at their owners | owners publish them (sharding, a server)  |
+/// | `FusedCarrier`     | as above, over mapped memory, chunk by chunk (fused_carrier.hpp)        |
+///
+/// An update chooses one of them when it begins, and does not ask which.
 
-#include "unisono/collective/shell.hpp"
-#include "unisono/core/text.hpp"
-#include "unisono/reducer/reducer.hpp"
+#include "unisono/core/function_ref.hpp"
+#include "unisono/group/operation.hpp"
+#include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/kernels.hpp"
 #include "unisono/trainer/step/owned_slices.hpp"
+#include "unisono/trainer/step/reducer_run.hpp"
 
-#include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
-#include <span>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-[[noreturn]] void refuse_elements(const CallBuffer& values);
-/// The reducer has no function for this.
-[[noreturn]] Operation refuse_verb(Collective what);
+/// The reduction that a compression uses for one bucket. It sums to the same ranks as without
+/// compression.
+struct BucketReduction {
+    ReducerRun& reducer;
+    const OwnedSlices* slices = nullptr; ///< null: to all ranks, any number of elements
+    std::size_t bucket = 0;
+    std::size_t first = 0;                        ///< index of the bucket's first element in the flat order
+    std::vector<Operation>* operations = nullptr; ///< the operations of all slices but the last
 
-/// The functions of a reducer's run (reducer/reducer.hpp) on untyped elements. Here they are those
-/// of a reducer of schedules, which says with which call.
+    template <class World, class Values>
+    Operation sum(World& group, Values wire) {
+        reducer.check_group(group);
+        if (slices == nullptr) return reducer.sum(buffer_of(wire));
+        start_slice_sums(reducer, *slices, bucket, first, buffer_of(wire), *operations);
+        Operation last = std::move(operations->back());
+        operations->pop_back();
+        return last;
+    }
+};
+
+/// Nothing travels: an update of this rank alone. Each function is called in this order.
+template <class T>
 class Carrier {
 public:
-    explicit Carrier(GroupCore& world) : core_(&world) {}
+    Carrier() = default;
     Carrier(const Carrier&) = delete;
     Carrier& operator=(const Carrier&) = delete;
     virtual ~Carrier() = default;
 
-    /// The call by which a schedule sums such elements to all (all_reduce), to their owners
-    /// (reduce_scatter) or to one (reduce), or publishes them (broadcast). Its `plan` is null if
-    /// the reducer does it otherwise.
-    [[nodiscard]] virtual Call call(Collective what, const CallBuffer& values, int owner, Counts counts) const = 0;
-    /// True if one operation sums the slices of all ranks.
-    [[nodiscard]] virtual bool sums_slices_at_once() const = 0;
+    /// Starts to sum bucket b, whose elements are `values`.
+    virtual void start(std::size_t, const CallBuffer&) {}
+    /// The same for a bucket whose sums start_sum(slice) starts.
+    virtual void start_each(std::size_t, FunctionRef<Operation(const OwnedSlice&)>) {}
+    /// The same for a bucket that begin(reduction) encodes. It may use the reduction until `wait`.
+    virtual void start_encoded(std::size_t, FunctionRef<void(BucketReduction&)>) {}
+    /// Waits for the sums of all buckets.
+    virtual void wait() {}
 
-    UNISONO_OUTSIDE virtual Operation sum(const CallBuffer& values);
-    UNISONO_OUTSIDE virtual Operation sum_to(const CallBuffer& values, int owner);
-    UNISONO_OUTSIDE virtual Operation publish(const CallBuffer& values, int owner);
-    UNISONO_OUTSIDE virtual Operation sum_slices(const CallBuffer& values, Counts counts);
+    /// The guard, or the optimizer, will read the sums. `array`: where they are, in flat order;
+    /// null: in the model's memory.
+    virtual void open(T* /*array*/) {}
+    /// Brings the sums of a chunk to where the optimizer reads them.
+    virtual void take(const Stretch<T>&) {}
+    /// Notes that the optimizer has updated a chunk.
+    virtual void put(const Stretch<T>&) {}
+    /// Waits until all ranks have all parameters, and need no gradient of this rank.
+    virtual void publish() {}
 
-    /// \throws error bad_input: another group than the trainer's
-    void check_group(const GroupCore& group) const;
-
-    [[nodiscard]] GroupCore& core() const { return *core_; }
-    /// This rank's part of slices of all ranks.
-    [[nodiscard]] CallBuffer own_slice(CallBuffer values, Counts counts) const;
-
-private:
-    GroupCore* core_;
+    [[nodiscard]] virtual std::size_t bytes() const { return 0; }
 };
 
-/// Sums of buckets, or of units, in flight: each slice to its owner. Their operations are prepared
-/// when they start first.
+/// Sums of buckets in flight: each slice to its owner. Their operations are prepared when they
+/// start first.
 class BucketSums {
 public:
     /// Starts the sum of bucket b. `values` are the bucket's elements; the first one has index
     /// `first` in the flat order.
-    void start(Carrier& carrier, const OwnedSlices& slices, std::size_t b, std::size_t first, const CallBuffer& values);
-    /// The same by operations that are not prepared.
-    static void start_unprepared(Carrier& carrier, const OwnedSlices& slices, std::size_t b, std::size_t first,
-                                 const CallBuffer& values, std::vector<Operation>& operations);
+    void start(ReducerRun& reducer, const OwnedSlices& slices, std::size_t b, std::size_t first,
+               const CallBuffer& values);
     /// Operations in flight that were not prepared.
     [[nodiscard]] std::vector<Operation>& others() { return others_; }
     /// Waits for all of them.
@@ -83,150 +102,113 @@ private:
     std::vector<Operation> others_;
 };
 
-/// `E`: the types of elements that travel. `Owned`: slices may have owners. `Devices`: elements may
-/// be on a device. `SumsThere`: sums are, too; else only what owners publish.
-template <bool Owned, bool Devices, bool SumsThere, class... E>
-struct CarriedTypes {
-    static constexpr bool owned = Owned;
-    template <class Values>
-    static constexpr bool sums = SumsThere || !views_device<Values>;
+template <class T>
+class CarrierToAll : public Carrier<T> {
+public:
+    CarrierToAll(ReducerRun& reducer, const FlatModel<T>& flat, const OwnedSlices& slices, const Kernels<T>& kernels)
+        : reducer_(&reducer), flat_(&flat), slices_(&slices), kernels_(&kernels), to_all_{reducer} {
+        reserve(sums_.others(), slices.all().size());
+    }
 
-    /// Calls visit(elements), a std::span or DeviceSpan. \throws error bad_input: elements of no
-    /// such type
-    template <class Visit>
-    static void visit(const CallBuffer& values, Visit visit) {
-        if (!(visit_as<E>(values, visit) || ...)) refuse_elements(values);
+    void start(std::size_t b, const CallBuffer& values) final {
+        kernels_->order();
+        sums_.start(*reducer_, *slices_, b, flat_->bucket(b).first, values);
+    }
+    void start_each(std::size_t b, FunctionRef<Operation(const OwnedSlice&)> start_sum) final {
+        for (const OwnedSlice& owned : slices_->of_bucket(b)) keep(sums_.others(), start_sum(owned));
+    }
+    void start_encoded(std::size_t, FunctionRef<void(BucketReduction&)> begin) override { begin(to_all_); }
+    void wait() final { sums_.wait(); }
+
+protected:
+    ReducerRun* reducer_;
+    const FlatModel<T>* flat_;
+    const OwnedSlices* slices_;
+    const Kernels<T>* kernels_;
+    BucketSums sums_;
+
+private:
+    BucketReduction to_all_; ///< a compression may keep it until the next update
+};
+
+/// Owners publish directly from the model's memory if it is contiguous and the peers map it.
+/// Otherwise they publish from an array in the group's memory, to which each chunk of parameters is
+/// copied after the optimizer, while it is in the first-level cache. The array of the gradient's
+/// sum serves for that, since a chunk's gradient is not needed any more. Other ranks receive into
+/// the model if its memory is contiguous.
+template <class T>
+class CarrierToOwners final : public CarrierToAll<T> {
+    using Base = CarrierToAll<T>;
+
+public:
+    CarrierToOwners(ReducerRun& reducer, const FlatModel<T>& flat, const OwnedSlices& slices, const Kernels<T>& kernels)
+        : Base(reducer, flat, slices, kernels), from_model_(publishes_from_model(flat, kernels)) {}
+
+    void start_encoded(std::size_t b, FunctionRef<void(BucketReduction&)> begin) override {
+        BucketReduction to_owners{*reducer_, slices_, b, flat_->bucket(b).first, &sums_.others()};
+        begin(to_owners);
+    }
+    void open(T* array) override;
+    void put(const Stretch<T>& chunk) override {
+        if (array_ != nullptr) kernels_->copy(array_ + chunk.flat, chunk.parameters, chunk.count);
+    }
+    void publish() override;
+    [[nodiscard]] std::size_t bytes() const override { return own_.size() * sizeof(T); }
+
+    /// True if the model's parameters are contiguous and the peers map them.
+    [[nodiscard]] static bool publishes_from_model(const FlatModel<T>& flat, const Kernels<T>& kernels) {
+        return flat.contiguous() && kernels.is_shared(flat.stretches().front().parameters, flat.count());
     }
 
 private:
-    template <class One, class Visit>
-    static bool visit_as(const CallBuffer& values, Visit& visit) {
-        if (values.type != element_type_of<One> || values.element_bytes != sizeof(One)) return false;
-        auto* const first = reinterpret_cast<One*>(values.data);
-        if constexpr (Devices) {
-            if (values.space == MemorySpace::device) return visit(DeviceSpan<One>(first, values.count)), true;
-        }
-        return visit(std::span<One>(first, values.count)), true;
-    }
+    using Base::flat_, Base::kernels_, Base::reducer_, Base::slices_, Base::sums_;
+
+    void start_publication();
+    /// Brings other owners' parameters to the model.
+    void receive();
+
+    bool from_model_;
+    T* array_ = nullptr; ///< from which this update's parameters are published; null: the model's memory
+    Array<T> own_;
 };
 
-/// The types that travel: the gradient's and those of its sums, or what a compression may sum.
-template <bool Owned, bool Devices, bool SumsThere, class T, class Sum, class Compression>
-auto carried_types() {
-    if constexpr (!Compression::compresses && std::same_as<T, Sum>) return CarriedTypes<Owned, Devices, SumsThere, T>();
-    else if constexpr (!Compression::compresses) return CarriedTypes<Owned, Devices, SumsThere, T, Sum>();
-    else if constexpr (requires { typename Compression::Wire; })
-        return CarriedTypes<Owned, Devices, SumsThere, T, typename Compression::Wire>();
-    else return CarriedTypes<Owned, Devices, SumsThere, float, double, bfloat16, float16, std::int32_t, std::int64_t>();
+template <class T>
+void CarrierToOwners<T>::open(T* array) {
+    if (from_model_) return;
+    if (array == nullptr && own_.empty()) own_ = kernels_->template allocate<T>(flat_->count());
+    array_ = array != nullptr ? array : own_.data();
 }
 
-/// Of a reducer of schedules.
-template <class Types, class World, class ToAll, class ToOwner>
-class ScheduledCarrier final : public Carrier {
-public:
-    template <class Reducer>
-    ScheduledCarrier(World& world, const Reducer& reducer)
-        : Carrier(world), world_(&world), run_(reducer.start(world)) {}
+template <class T>
+void CarrierToOwners<T>::publish() {
+    start_publication();
+    sums_.wait();
+    if (kernels_->has_low_weights || !flat_->contiguous()) receive();
+    array_ = nullptr;
+}
 
-    [[nodiscard]] Call call(Collective what, const CallBuffer& values, [[maybe_unused]] int owner,
-                            [[maybe_unused]] Counts counts) const override {
-        Call made;
-        Types::visit(values, [&]<class Values>(Values) {
-            constexpr bool sums = Types::template sums<Values>;
-            if constexpr (sums) {
-                if (what == Collective::all_reduce)
-                    made = call_on<Collective::all_reduce, Values>(*world_, run_.to_all, Sum{});
-            }
-            if constexpr (sums && Types::owned) {
-                if (what == Collective::reduce)
-                    made = call_on<Collective::reduce, Values>(*world_, run_.to_owner, Sum{}, owner);
-            }
-            if constexpr (sums && Types::owned && scatters_sums<ToAll>) {
-                if (what == Collective::reduce_scatter)
-                    made = call_on<Collective::reduce_scatter, Values>(*world_, run_.to_all, Sum{}, 0, counts, counts);
-            }
-            if constexpr (Types::owned) {
-                if (what == Collective::broadcast)
-                    made = call_on<Collective::broadcast, Values>(*world_, run_.to_owner, NoOperation{}, owner);
-            }
-        });
-        if (made.by.plan == nullptr) refuse_verb(what);
-        return made;
+template <class T>
+void CarrierToOwners<T>::start_publication() {
+    T* const model = flat_->contiguous() ? flat_->stretches().front().parameters : nullptr;
+    const int rank = reducer_->core().rank();
+    kernels_->order();
+    for (const OwnedSlice& owned : slices_->all()) {
+        if (owned.owner == every_rank) continue;
+        T* const values = (owned.owner == rank && array_ != nullptr) || model == nullptr ? array_ : model;
+        const CallBuffer slice = kernels_->buffer(values + owned.slice.first, owned.slice.count);
+        keep(sums_.others(), reducer_->publish(slice, owned.owner));
     }
-    [[nodiscard]] bool sums_slices_at_once() const override { return Types::owned && scatters_sums<ToAll>; }
+}
 
-private:
-    World* world_;
-    ScheduledReduction<ToAll, ToOwner> run_;
-};
-
-/// Of any other reducer.
-template <class Types, class World, class Run>
-class CarrierOf final : public Carrier {
-public:
-    template <class Reducer>
-    CarrierOf(World& world, const Reducer& reducer) : Carrier(world), world_(&world), run_(reducer.start(world)) {}
-
-    [[nodiscard]] Call call(Collective, const CallBuffer&, int, Counts) const override { return {}; }
-    [[nodiscard]] bool sums_slices_at_once() const override {
-        return Types::owned && detail::sums_slices_at_once<World>(run_);
-    }
-
-    Operation sum(const CallBuffer& values) override {
-        return over<true>(values, [&](auto elements) {
-            if constexpr (requires { run_.sum(*world_, elements); }) return run_.sum(*world_, elements);
-            else return refuse_verb(Collective::all_reduce);
+template <class T>
+void CarrierToOwners<T>::receive() {
+    for (const OwnedSlice& owned : slices_->all()) {
+        if (slices_->is_mine(owned)) continue;
+        flat_->visit(owned.slice, [&](const Stretch<T>& to) {
+            if (!flat_->contiguous()) kernels_->copy(to.parameters, array_ + to.flat, to.count);
+            kernels_->follow(to.parameters, to.count);
         });
     }
-    Operation sum_to(const CallBuffer& values, [[maybe_unused]] int owner) override {
-        return over<true>(values, [&](auto elements) {
-            if constexpr (Types::owned && requires { run_.sum_to(*world_, elements, owner); })
-                return run_.sum_to(*world_, elements, owner);
-            else return refuse_verb(Collective::reduce);
-        });
-    }
-    Operation publish(const CallBuffer& values, [[maybe_unused]] int owner) override {
-        return over<false>(values, [&](auto elements) {
-            if constexpr (Types::owned && requires { run_.publish(*world_, elements, owner); })
-                return run_.publish(*world_, elements, owner);
-            else return refuse_verb(Collective::broadcast);
-        });
-    }
-    Operation sum_slices(const CallBuffer& values, [[maybe_unused]] Counts counts) override {
-        return over<true>(values, [&](auto elements) {
-            if constexpr (Types::owned && requires { run_.sum_slices(*world_, elements, counts); })
-                return run_.sum_slices(*world_, elements, counts);
-            else return refuse_verb(Collective::reduce_scatter);
-        });
-    }
-
-private:
-    template <bool Sums, class Verb>
-    static Operation over(const CallBuffer& values, Verb verb) {
-        Operation started;
-        Types::visit(values, [&]<class Values>(Values elements) {
-            if constexpr (!Sums || Types::template sums<Values>) started = verb(elements);
-            else started = refuse_verb(Collective::all_reduce);
-        });
-        return started;
-    }
-
-    World* world_;
-    Run run_;
-};
-
-template <class Types, class World, class Run>
-struct CarrierFor {
-    using type = CarrierOf<Types, World, Run>;
-};
-template <class Types, class World, class ToAll, class ToOwner>
-struct CarrierFor<Types, World, ScheduledReduction<ToAll, ToOwner>> {
-    using type = ScheduledCarrier<Types, World, ToAll, ToOwner>;
-};
-
-template <class Types, class World, class Reducer>
-[[nodiscard]] Carrier* make_carrier(World& world, const Reducer& reducer) {
-    return new typename CarrierFor<Types, World, decltype(reducer.start(world))>::type(world, reducer);
 }
 
 } // namespace detail
@@ -236,92 +218,24 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-[[noreturn]] UNISONO_DEFINITION void refuse_elements(const CallBuffer& values) {
-    refuse_input({"a compression sums elements of type ", name_of(values.type), " and ", values.element_bytes,
-                  " bytes; expected its `Wire`, or floats or signed integers of the library"});
-}
-
-[[noreturn]] UNISONO_DEFINITION Operation refuse_verb(Collective what) {
-    refuse_input({"the reducer's run has no ",
-                  what == Collective::all_reduce  ? "`sum`"
-                  : what == Collective::reduce    ? "`sum_to`"
-                  : what == Collective::broadcast ? "`publish`"
-                                                  : "`sum_slices`",
-                  " for these elements; expected what reducer/reducer.hpp says for these policies"});
-}
-
-UNISONO_DEFINITION void Carrier::check_group(const GroupCore& group) const {
-    if (&group == core_) return;
-    refuse_input("a compression sums over another group than the trainer's; expected the group that it was started "
-                 "with, or a collective of its own on the other");
-}
-
-UNISONO_DEFINITION CallBuffer Carrier::own_slice(CallBuffer values, Counts counts) const {
-    const auto me = static_cast<std::size_t>(core_->rank());
-    for (std::size_t rank = 0; rank < me; ++rank) values.data += counts[rank] * values.element_bytes;
-    values.count = counts[me];
-    return values;
-}
-
-UNISONO_DEFINITION Operation Carrier::sum(const CallBuffer& values) {
-    return core_->start(call(Collective::all_reduce, values, 0, {}), values, values);
-}
-
-UNISONO_DEFINITION Operation Carrier::sum_to(const CallBuffer& values, int owner) {
-    return core_->start(call(Collective::reduce, values, owner, {}), values, values);
-}
-
-UNISONO_DEFINITION Operation Carrier::publish(const CallBuffer& values, int owner) {
-    return core_->start(call(Collective::broadcast, values, owner, {}), values, values);
-}
-
-UNISONO_DEFINITION Operation Carrier::sum_slices(const CallBuffer& values, Counts counts) {
-    return core_->start(call(Collective::reduce_scatter, values, 0, counts), values, own_slice(values, counts));
-}
-
-/// Calls visit(what, slice's elements, owner, counts, number of the slice) for the sums of a
-/// bucket.
-template <class Visit>
-void each_slice_sum(const Carrier& carrier, const OwnedSlices& slices, std::size_t b, std::size_t first,
-                    const CallBuffer& values, Visit visit) {
-    if (slices.cut() && carrier.sums_slices_at_once())
-        if (const Counts counts = slices.slice_counts(b); !counts.empty())
-            return visit(Collective::reduce_scatter, values, 0, counts, std::size_t{0});
-    std::size_t number = 0;
-    for (const OwnedSlice& owned : slices.of_bucket(b)) {
-        CallBuffer slice = values;
-        slice.data += (owned.slice.first - first) * values.element_bytes;
-        slice.count = owned.slice.count;
-        const bool to_all = owned.owner == every_rank;
-        visit(to_all ? Collective::all_reduce : Collective::reduce, slice, to_all ? 0 : owned.owner, Counts(),
-              number++);
-    }
-}
-
-inline Operation start_slice_sum(Carrier& carrier, Collective what, const CallBuffer& values, int owner,
-                                 Counts counts) {
-    if (what == Collective::all_reduce) return carrier.sum(values);
-    return what == Collective::reduce ? carrier.sum_to(values, owner) : carrier.sum_slices(values, counts);
-}
-
-UNISONO_DEFINITION void BucketSums::start(Carrier& carrier, const OwnedSlices& slices, std::size_t b, std::size_t first,
-                                          const CallBuffer& values) {
+UNISONO_DEFINITION void BucketSums::start(ReducerRun& reducer, const OwnedSlices& slices, std::size_t b,
+                                          std::size_t first, const CallBuffer& values) {
     if (values.space == MemorySpace::device) // each start looks up its stream
-        return start_unprepared(carrier, slices, b, first, values, others_);
+        return start_slice_sums(reducer, slices, b, first, values, others_);
     if (slots_.empty()) {
         slots_.resize(slices.all().size());
         started_.reserve(slots_.size());
     }
-    each_slice_sum(carrier, slices, b, first, values,
+    each_slice_sum(reducer, slices, b, first, values,
                    [&](Collective what, const CallBuffer& slice, int owner, Counts counts, std::size_t number) {
                        number += slices.first_of_bucket(b);
                        Slot& slot = slots_[number];
-                       const auto out = [&] { return counts.empty() ? slice : carrier.own_slice(slice, counts); };
+                       const auto out = [&] { return counts.empty() ? slice : reducer.own_slice(slice, counts); };
                        if (!slot.sum.has_value()) {
-                           const Call call = carrier.call(what, slice, owner, counts);
+                           const Call call = reducer.call(what, slice, owner, counts);
                            if (call.by.plan == nullptr)
-                               return keep(others_, start_slice_sum(carrier, what, slice, owner, counts));
-                           slot.sum = carrier.core().prepare(call, slice, out());
+                               return keep(others_, start_slice_sum(reducer, what, slice, owner, counts));
+                           slot.sum = reducer.core().prepare(call, slice, out());
                            slot.sum->start();
                        } else if (slot.at == slice.data) {
                            slot.sum->start();
@@ -330,15 +244,6 @@ UNISONO_DEFINITION void BucketSums::start(Carrier& carrier, const OwnedSlices& s
                        }
                        slot.at = slice.data;
                        started_.push_back(number);
-                   });
-}
-
-UNISONO_DEFINITION void BucketSums::start_unprepared(Carrier& carrier, const OwnedSlices& slices, std::size_t b,
-                                                     std::size_t first, const CallBuffer& values,
-                                                     std::vector<Operation>& operations) {
-    each_slice_sum(carrier, slices, b, first, values,
-                   [&](Collective what, const CallBuffer& slice, int owner, Counts counts, std::size_t) {
-                       keep(operations, start_slice_sum(carrier, what, slice, owner, counts));
                    });
 }
 

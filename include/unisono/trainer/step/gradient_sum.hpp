@@ -18,14 +18,18 @@
 /// are zeroed before the next pass adds to them.
 ///
 /// `FloatGradient` sums floats. `GridGradient` (grid_gradient.hpp) sums on a grid.
+/// `CompressedGradient` (wire.hpp) sums floats in the format of a compression. Each is a form in
+/// which the gradient travels, by any carrier (carrier.hpp).
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/function_ref.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/group/group_core.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/kernels.hpp"
+#include "unisono/trainer/step/carrier.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +39,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 class GridRange;
+template <class T>
+class Wire; // wire.hpp
 
 /// The questions of an update to the sums of its gradients. The defaults are the answers of sums of
 /// floats.
@@ -66,55 +72,54 @@ public:
 template <class T>
 class GradientSum {
 public:
+    /// Lets the guard look at `count` values of this rank's gradient, the first of which has index
+    /// `flat` in the flat order.
+    using Look = FunctionRef<void(const T* values, std::size_t count, std::size_t flat)>;
+
     GradientSum(const GradientSum&) = delete;
     GradientSum& operator=(const GradientSum&) = delete;
     virtual ~GradientSum() = default;
 
+    /// The reducer combines all ranks' elements at once, from mapped memory, and a micro-batch of
+    /// any size has this weight.
+    virtual void combine_at_once(double /*weight*/) {}
+
     /// Starts an update: no gradient is there yet. `alone`: nothing is summed over ranks.
-    virtual void begin(bool alone) {
-        alone_ = alone;
-        in_model_ = false;
+    void begin(bool alone, double loss_scale) {
+        if (model_ == InModel::gradient) model_ = InModel::stale;
         in_array_ = false;
         multiplier_ = 1;
+        begin_form(alone, loss_scale);
     }
-    /// For sums on a grid: no rank hosts more than one micro-batch in this update, and all of them
-    /// have this weight. So plain numbers travel.
-    virtual void expect_one(double) {}
+    /// No rank hosts more than one micro-batch in this update.
+    virtual void expect_one() {}
 
     /// Call it before the model adds a micro-batch's gradient.
     void before_pass() {
-        if (dirty_) flat_->zero_gradients(*kernels_);
-        dirty_ = true;
+        if (model_ != InModel::zeros) flat_->zero_gradients(*kernels_);
+        model_ = InModel::stale;
     }
 
     /// The model's memory holds a gradient of this update with weight `multiplier`.
     virtual void hold(double multiplier) {
         multiplier_ = multiplier;
-        in_model_ = true;
+        model_ = InModel::gradient;
     }
-    [[nodiscard]] bool held() const { return in_model_; }
-    /// A gradient of weight 0 counts nothing, whatever is in the model's memory: it becomes zero.
-    void drop_weightless(const Slice& slice) {
-        if (in_model_ && multiplier_ == 0) zero_in_model(slice);
-    }
+    [[nodiscard]] bool held() const { return model_ == InModel::gradient; }
 
     /// Moves the gradients in the model's memory to the array.
-    void drain() {
-        drain({0, flat_->count()});
+    void drain(Look look) {
+        drop_weightless({0, flat_->count()});
+        drain({0, flat_->count()}, look);
         moved();
     }
 
-    /// Prepares one bucket's sum over this rank's micro-batches for the sum over the ranks. Returns
-    /// the array of numbers in flat order that contains the bucket. Returns null if the bucket is
-    /// in the model's memory and not contiguous, or is in the array as integers on a grid. `last`:
-    /// this is the update's last bucket.
-    virtual T* settle(const Slice& bucket, bool last) = 0;
-    /// The elements of a bucket that travel, after `settle` has returned `values`.
-    [[nodiscard]] virtual CallBuffer travelling(const Slice& bucket, T* values) = 0;
-    /// True if numbers travel and are summed on the grid.
-    [[nodiscard]] virtual bool straight() const { return false; }
-    /// Starts such a sum. `owner`: the rank that gets it; below 0: all ranks.
-    [[nodiscard]] virtual Operation sum_straight(GroupCore&, T*, const Slice&, int) { return {}; }
+    /// Completes the sum of bucket b over this rank's micro-batches, and starts its sum over the
+    /// ranks. Call it for each bucket, in their order.
+    virtual void start(std::size_t b, Carrier<T>& carrier, Look look) = 0;
+    /// Waits for the sums over the ranks. `divisor`: the sum of the weights of all ranks; 0: they
+    /// have not agreed on an update.
+    virtual void finish(Carrier<T>& carrier, double /*divisor*/) { carrier.wait(); }
 
     /// True if the optimizer finds this update's gradient in the model's memory; `left_over` is the
     /// factor that the optimizer must still apply.
@@ -129,30 +134,58 @@ public:
     /// them.
     virtual void prepare(std::size_t, T*, std::size_t) {}
 
-    /// Marks the model's gradients as zero.
-    void clean() { dirty_ = false; }
-    void soil() { dirty_ = true; }
+    /// Notes that the model's gradients are zero.
+    void clean() { model_ = InModel::zeros; }
+    /// Zeroes the model's gradients if they served this update.
+    void zero() {
+        if (in_place()) flat_->zero_gradients(*kernels_);
+        clean();
+    }
+    /// Drops this update's gradient.
+    virtual void forget() { model_ = InModel::stale; }
+    /// Drops what a compression has left over, because another training continues here.
+    virtual void restart() {}
 
     [[nodiscard]] virtual SumsOfGradients& sums() = 0;
+    /// The compression's run, or null.
+    [[nodiscard]] virtual Wire<T>* wire() { return nullptr; }
     [[nodiscard]] virtual std::size_t bytes() const { return numbers_.size() * sizeof(T); }
 
 protected:
-    [[gnu::cold]] GradientSum(const GroupCore& world, const FlatModel<T>& flat, const Kernels<T>& kernels)
+    /// The contents of the model's memory for gradients.
+    enum class InModel : std::uint8_t {
+        zeros,
+        stale,    ///< anything, which counts nothing
+        gradient, ///< one of this update, of weight `multiplier_`
+    };
+
+    [[gnu::cold]] GradientSum(GroupCore& world, const FlatModel<T>& flat, const Kernels<T>& kernels)
         : world_(&world), flat_(&flat), kernels_(&kernels), in_place_(can_sum_in_model()) {
         flat.zero_gradients(kernels);
     }
 
-    virtual void drain(const Slice& slice) = 0;
+    virtual void begin_form(bool alone, double loss_scale) = 0;
+    /// Adds gradients in the model's memory to the array.
+    virtual void drain(const Slice& slice, Look look) = 0;
     void moved();
-    /// `settle` into `array`, which has the type that travels.
+    /// The sum of a bucket in `array`, which has the type that travels. Returns its first element.
     template <class Sum>
-    void settle_in_array(const Slice& bucket, bool last, Sum* array) {
-        if (in_model_) drain(bucket);
+    Sum* settle_in_array(std::size_t b, Sum* array, Look look) {
+        const Slice& bucket = flat_->bucket(b);
+        if (held()) drain(bucket, look);
         else if (!in_array_) kernels_->zero(array + bucket.first, bucket.count);
-        if (last) moved();
+        if (b + 1 == flat_->buckets().size()) moved();
+        return array + bucket.first;
+    }
+    /// A gradient of weight 0 counts nothing, whatever is in the model's memory: it becomes zero.
+    void drop_weightless(const Slice& slice) {
+        if (held() && multiplier_ == 0) zero_in_model(slice);
     }
     void zero_in_model(const Slice& slice) {
         flat_->visit(slice, [&](const Stretch<T>& one) { kernels_->zero(one.gradients, one.count); });
+    }
+    void look_in_model(const Slice& slice, Look look) {
+        flat_->visit(slice, [&](const Stretch<T>& one) { look(one.gradients, one.count, one.flat); });
     }
     /// The array of numbers, which travels.
     T* numbers() {
@@ -160,16 +193,14 @@ protected:
         return numbers_.data();
     }
 
-    const GroupCore* world_;
+    GroupCore* world_;
     const FlatModel<T>* flat_;
     const Kernels<T>* kernels_;
     bool in_place_; ///< one micro-batch's gradient is summed in the model's memory
     Array<T> numbers_;
-    bool alone_ = false;    ///< nothing is summed over ranks in this update
-    bool in_model_ = false; ///< the model's memory holds a gradient of this update
+    InModel model_ = InModel::zeros;
     bool in_array_ = false; ///< the array holds a gradient of this update
-    bool dirty_ = false;    ///< the model's memory may not be zero
-    double multiplier_ = 1; ///< weight of the gradient in the model's memory
+    double multiplier_ = 1;
 
 private:
     /// A world of one has no peers that must see the memory, so it need not be contiguous.
@@ -178,30 +209,38 @@ private:
 
 /// Sums floats.
 template <class T>
-class FloatGradient final : public GradientSum<T> {
+class FloatGradient : public GradientSum<T> {
     using Base = GradientSum<T>;
 
 public:
     using Sum = T; ///< the type that travels
+    using typename Base::Look;
 
     template <class Policy>
-    FloatGradient(const GroupCore& world, const FlatModel<T>& flat, const Kernels<T>& kernels, const Policy&)
+    FloatGradient(GroupCore& world, const FlatModel<T>& flat, const Kernels<T>& kernels, const Policy&)
         : Base(world, flat, kernels) {}
 
-    T* settle(const Slice& bucket, bool last) override;
-    [[nodiscard]] CallBuffer travelling(const Slice& bucket, T* values) override {
-        return kernels_->buffer(values + bucket.first, bucket.count);
+    void start(std::size_t b, Carrier<T>& carrier, Look look) final;
+    [[nodiscard]] bool in_place() const final { return !in_array_; }
+    [[nodiscard]] double left_over() const final { return alone_ && !in_array_ && this->held() ? multiplier_ : 1; }
+    [[nodiscard]] SumsOfGradients& sums() final { return sums_; }
+
+protected:
+    /// Starts the sum of a bucket over the ranks; null: a bucket of a model whose memory is not
+    /// contiguous, in an update of this rank alone.
+    virtual void travel(std::size_t b, T* values, Carrier<T>& carrier) {
+        carrier.start(b, kernels_->buffer(values, flat_->bucket(b).count));
     }
-    [[nodiscard]] bool in_place() const override { return !in_array_; }
-    [[nodiscard]] double left_over() const override { return alone_ && !in_array_ && in_model_ ? multiplier_ : 1; }
-    [[nodiscard]] SumsOfGradients& sums() override { return sums_; }
+
+    void begin_form(bool alone, double /*loss_scale*/) override { alone_ = alone; }
+
+    using Base::flat_, Base::in_array_, Base::kernels_, Base::multiplier_;
 
 private:
-    using Base::alone_, Base::flat_, Base::in_array_, Base::in_model_, Base::kernels_, Base::multiplier_;
-
     T* settle_in_model(const Slice& bucket);
-    void drain(const Slice& slice) override;
+    void drain(const Slice& slice, Look look) final;
 
+    bool alone_ = false; ///< nothing is summed over ranks in this update
     SumsOfGradients sums_;
 };
 
@@ -214,28 +253,30 @@ bool GradientSum<T>::can_sum_in_model() const {
 template <class T>
 void GradientSum<T>::moved() {
     in_array_ = true;
-    if (in_model_) dirty_ = false;
-    in_model_ = false;
+    if (held()) model_ = InModel::zeros;
 }
 
 template <class T>
-T* FloatGradient<T>::settle(const Slice& bucket, bool last) {
-    if (!in_array_ && (alone_ || this->in_place_)) return settle_in_model(bucket);
-    T* const sums = this->numbers();
-    this->settle_in_array(bucket, last, sums);
-    return sums;
+void FloatGradient<T>::start(std::size_t b, Carrier<T>& carrier, Look look) {
+    const Slice& bucket = flat_->bucket(b);
+    this->drop_weightless(bucket);
+    const bool in_model = !in_array_ && (alone_ || this->in_place_);
+    T* const values = in_model ? settle_in_model(bucket) : this->settle_in_array(b, this->numbers(), look);
+    if (values != nullptr) look(values, bucket.count, bucket.first);
+    else this->look_in_model(bucket, look);
+    travel(b, values, carrier);
 }
 
 template <class T>
 T* FloatGradient<T>::settle_in_model(const Slice& bucket) {
-    if (!in_model_ && this->dirty_) this->zero_in_model(bucket);
-    if (in_model_ && multiplier_ != 1 && !alone_)
+    if (this->model_ == Base::InModel::stale) this->zero_in_model(bucket);
+    if (this->held() && multiplier_ != 1 && !alone_)
         flat_->visit(bucket, [&](const Stretch<T>& one) { kernels_->scale(one.gradients, one.count, multiplier_); });
-    return flat_->contiguous() ? flat_->stretches().front().gradients : nullptr;
+    return flat_->contiguous() ? flat_->stretches().front().gradients + bucket.first : nullptr;
 }
 
 template <class T>
-void FloatGradient<T>::drain(const Slice& slice) {
+void FloatGradient<T>::drain(const Slice& slice, Look) {
     T* const to = this->numbers();
     flat_->visit(slice, [&](const Stretch<T>& one) {
         kernels_->add(to + one.flat, one.gradients, one.count, multiplier_, !in_array_, true);

@@ -22,19 +22,20 @@ class GridGradient final : public GradientSum<T> {
 
 public:
     using Sum = Integer; ///< the type that travels
+    using typename Base::Look;
 
     template <class Computes, class Policy>
-    GridGradient(const GroupCore& world, const FlatModel<T>& flat, const Computes& kernels, const Policy& policy)
+    GridGradient(GroupCore& world, const FlatModel<T>& flat, const Computes& kernels, const Policy& policy)
         : Base(world, flat, kernels), sums_(kernels, flat.layout(), policy) {}
 
-    void begin(bool alone) override {
-        Base::begin(alone);
-        straight_ = false;
-        sums_.begin();
+    void combine_at_once(double weight) override {
+        at_once_ = true;
+        weight_ = weight;
     }
-    void expect_one(double multiplier) override {
-        straight_ = true;
-        multiplier_ = multiplier;
+
+    void expect_one() override {
+        straight_ = at_once_;
+        if (straight_) multiplier_ = weight_;
     }
     void hold(double multiplier) override {
         if (straight_ && multiplier != multiplier_)
@@ -44,15 +45,7 @@ public:
         Base::hold(multiplier);
     }
 
-    T* settle(const Slice& bucket, bool last) override;
-    [[nodiscard]] CallBuffer travelling(const Slice& bucket, T*) override {
-        return kernels_->buffer(images_.data() + bucket.first, bucket.count);
-    }
-    [[nodiscard]] bool straight() const override { return straight_; }
-    [[nodiscard]] Operation sum_straight(GroupCore& world, T* values, const Slice& slice, int owner) override {
-        const std::span<T> data(values + slice.first, slice.count);
-        return sums_.sum_straight(world, data, slice.first, multiplier_, owner);
-    }
+    void start(std::size_t b, Carrier<T>& carrier, Look look) override;
 
     [[nodiscard]] bool in_place() const override { return !straight_ || in_place_; }
     void prepare(std::size_t flat, T* to, std::size_t count) override;
@@ -63,11 +56,14 @@ public:
     }
 
 private:
-    using Base::flat_, Base::in_array_, Base::in_model_, Base::in_place_, Base::kernels_, Base::multiplier_,
-        Base::world_;
+    using Base::flat_, Base::in_array_, Base::in_place_, Base::kernels_, Base::multiplier_, Base::world_;
 
-    T* settle_straight(const Slice& bucket);
-    void drain(const Slice& slice) override;
+    void begin_form(bool, double) override {
+        straight_ = false;
+        sums_.begin();
+    }
+    T* settle_straight(const Slice& bucket, Look look);
+    void drain(const Slice& slice, Look look) override;
     Integer* images() {
         if (images_.empty()) images_ = kernels_->template allocate<Integer>(flat_->count());
         return images_.data();
@@ -75,23 +71,32 @@ private:
 
     GridSums<T, Integer> sums_;
     Array<Integer> images_;
+    bool at_once_ = false;  ///< the reducer combines all ranks' numbers at once
+    double weight_ = 1;     ///< of a micro-batch then
     bool straight_ = false; ///< numbers are summed on the grid; never on a device
 };
 
 template <class T, class Integer>
-T* GridGradient<T, Integer>::settle(const Slice& bucket, bool last) {
-    if (straight_) return settle_straight(bucket);
-    this->settle_in_array(bucket, last, images());
-    return nullptr;
+void GridGradient<T, Integer>::start(std::size_t b, Carrier<T>& carrier, Look look) {
+    const Slice& bucket = flat_->bucket(b);
+    this->drop_weightless(bucket);
+    if (!straight_) return carrier.start(b, kernels_->buffer(this->settle_in_array(b, images(), look), bucket.count));
+    T* const values = settle_straight(bucket, look);
+    carrier.start_each(b, [&](const OwnedSlice& owned) {
+        const Slice& slice = owned.slice;
+        const std::span<T> data(values + (slice.first - bucket.first), slice.count);
+        return sums_.sum_straight(*world_, data, slice.first, multiplier_, owned.owner);
+    });
 }
 
 template <class T, class Integer>
-T* GridGradient<T, Integer>::settle_straight(const Slice& bucket) {
+T* GridGradient<T, Integer>::settle_straight(const Slice& bucket, Look look) {
     T* const numbers = in_place_ ? nullptr : this->numbers();
-    if (!in_model_) {
+    if (!this->held()) {
         if (!in_place_) kernels_->zero(numbers + bucket.first, bucket.count);
-        else if (this->dirty_) this->zero_in_model(bucket);
+        else if (this->model_ == Base::InModel::stale) this->zero_in_model(bucket);
     } else {
+        this->look_in_model(bucket, look);
         flat_->visit_by_parameter(bucket, [&](std::size_t p, const Stretch<T>& one) {
             sums_.note(p, std::span<const T>(one.gradients, one.count), multiplier_);
             if (in_place_) return;
@@ -99,8 +104,8 @@ T* GridGradient<T, Integer>::settle_straight(const Slice& bucket) {
             kernels_->zero(one.gradients, one.count);
         });
     }
-    if (!in_place_) return numbers;
-    return world_->size() > 1 ? flat_->stretches().front().gradients : nullptr;
+    if (!in_place_) return numbers + bucket.first;
+    return world_->size() > 1 ? flat_->stretches().front().gradients + bucket.first : nullptr;
 }
 
 template <class T, class Integer>
@@ -111,7 +116,8 @@ void GridGradient<T, Integer>::prepare(std::size_t flat, T* to, std::size_t coun
 }
 
 template <class T, class Integer>
-void GridGradient<T, Integer>::drain(const Slice& slice) {
+void GridGradient<T, Integer>::drain(const Slice& slice, Look look) {
+    this->look_in_model(slice, look); // integers do not tell the guard
     Integer* const to = images();
     flat_->visit_by_parameter(slice, [&](std::size_t p, const Stretch<T>& one) { // each parameter has its own grid
         sums_.encode(p, one.gradients, one.count, to + one.flat, multiplier_, in_array_);

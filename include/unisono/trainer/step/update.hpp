@@ -4,7 +4,7 @@
 /// One update: from the gradients of this rank's micro-batches to the parameters of all ranks.
 ///
 /// `Update` knows neither the model nor the group's transport nor the policies, which it calls by
-/// `UpdatePolicies`, `Carrier` and `Mode`. The store of a model derives from it, holds the
+/// `UpdatePolicies`, `ReducerRun` and `Mode`. The store of a model derives from it, holds the
 /// parameters and the gradient, and moves them: `WholeStore` (whole.hpp) if their memory is whole
 /// on every rank, `UnitStore` (extensions/sharded/store.hpp) for models in units, which are sharded
 /// over the ranks. `Training` (trainer/training.hpp) adds the model's call and the group's type. A
@@ -30,10 +30,10 @@
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/refusals.hpp"
 #include "unisono/trainer/report.hpp"
-#include "unisono/trainer/step/carrier.hpp"
 #include "unisono/trainer/step/gradient_sum.hpp"
 #include "unisono/trainer/step/mode.hpp"
 #include "unisono/trainer/step/owned_slices.hpp"
+#include "unisono/trainer/step/reducer_run.hpp"
 #include "unisono/trainer/step/tally.hpp"
 #include "unisono/trainer/step/update_policies.hpp"
 #include "unisono/trainer/step/wire.hpp"
@@ -226,7 +226,7 @@ protected:
     /// The guard looks at each micro-batch's gradient. A grid finds NaN and infinity by itself, so
     /// a guard that looks only for these is not asked.
     bool inspects_;
-    Owned<Carrier> carrier_;
+    Owned<ReducerRun> reducer_;
     bool alone_ = false;   ///< the update uses only this rank's gradients, and no other rank sees them
     double scaled_by_ = 1; ///< the loss scale of this update
     /// This update's sum of weights over all ranks; known once they have agreed to make the update.
@@ -287,10 +287,10 @@ Update<T>::Update(World& world, Model& model, const Policies& policies, const Sh
     using Summation = typename Policies::Summation;
     // A device's gradients travel through the host.
     constexpr bool wire_is_on_host = requires { requires WireRun<World, T, Computes, Policies>::type::is_on_host; };
-    using Carried =
-        decltype(carried_types<may_have_owners<Policies, Sharding>, Computes::on_device, !wire_is_on_host, T,
-                               typename Summation::template Gradient<T>::Sum, typename Policies::Compression>());
-    carrier_.take(make_carrier<Carried>(world, policies.reducer));
+    using Summed =
+        decltype(summed_types<may_have_owners<Policies, Sharding>, Computes::on_device, !wire_is_on_host, T,
+                              typename Summation::template Gradient<T>::Sum, typename Policies::Compression>());
+    reducer_.take(make_reducer_run<Summed>(world, policies.reducer));
     if constexpr (Policies::Clipping::measures_norm)
         squares_.take(squares_for<typename Summation::template Squares<T>>(kernels));
     keep_native<Collective::all_reduce, Collective::broadcast>(world);

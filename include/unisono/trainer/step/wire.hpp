@@ -1,41 +1,21 @@
 #pragma once
 
 /// \file
-/// The run of a compression (compression/compression.hpp) without its type, and the scale of what
-/// it leaves over.
+/// A gradient in the format of a compression: the compression's run (compression/compression.hpp)
+/// without its type, and the scale of what it leaves over.
 
 #include "unisono/compression/compression.hpp"
+#include "unisono/trainer/parameter_matrices.hpp"
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/step/carrier.hpp"
-#include "unisono/trainer/step/owned_slices.hpp"
+#include "unisono/trainer/step/gradient_sum.hpp"
 
 #include <cstddef>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-/// The reduction that a compression uses for one bucket. It sums to the same ranks as without
-/// compression.
-struct BucketReduction {
-    Carrier& carrier;
-    const OwnedSlices* slices = nullptr; ///< null: to all ranks, any number of elements
-    std::size_t bucket = 0;
-    std::size_t first = 0;                        ///< index of the bucket's first element in the flat order
-    std::vector<Operation>* operations = nullptr; ///< the operations of all slices but the last
-
-    template <class World, class Values>
-    Operation sum(World& group, Values wire) {
-        carrier.check_group(group);
-        if (slices == nullptr) return carrier.sum(buffer_of(wire));
-        BucketSums::start_unprepared(carrier, *slices, bucket, first, buffer_of(wire), *operations);
-        Operation last = std::move(operations->back());
-        operations->pop_back();
-        return last;
-    }
-};
 
 /// A gradient is a weighted sum, times the loss scale. The optimizer's pass divides it by the sum
 /// of the weights of all ranks and by the loss scale. The remainder of one update is sent in the
@@ -133,6 +113,54 @@ private:
     Run run_;
 };
 
+/// Sums floats that travel in the format of a compression.
+template <class T>
+class CompressedGradient final : public FloatGradient<T> {
+    using Base = FloatGradient<T>;
+
+public:
+    template <class Policy>
+    CompressedGradient(GroupCore& world, const FlatModel<T>& flat, const Kernels<T>& kernels, const Policy& policy,
+                       Wire<T>* wire)
+        : Base(world, flat, kernels, policy), wire_(wire) {}
+
+    void hold(double multiplier) override {
+        ++micro_batches_;
+        Base::hold(multiplier);
+    }
+    void finish(Carrier<T>& carrier, double divisor) override {
+        carrier.wait();
+        wire_->finish(divisor);
+    }
+    void forget() override {
+        Base::forget();
+        if (started_) wire_->forget();
+    }
+    void restart() override { wire_->restart(); }
+    [[nodiscard]] Wire<T>* wire() override { return &*wire_; }
+    [[nodiscard]] std::size_t bytes() const override { return Base::bytes() + wire_->bytes(); }
+
+private:
+    void begin_form(bool alone, double loss_scale) override {
+        Base::begin_form(alone, loss_scale);
+        loss_scale_ = loss_scale;
+        micro_batches_ = 0;
+        started_ = false;
+    }
+    void travel(std::size_t b, T* values, Carrier<T>& carrier) override {
+        carrier.start_encoded(b, [&](BucketReduction& reduction) {
+            if (b == 0) wire_->begin_update(micro_batches_, loss_scale_);
+            started_ = true;
+            wire_->begin(b, values, reduction);
+        });
+    }
+
+    Owned<Wire<T>> wire_;
+    double loss_scale_ = 1;
+    double micro_batches_ = 0; ///< of this rank in this update
+    bool started_ = false;     ///< a bucket of this update has travelled
+};
+
 /// The type of a compression's run in a trainer; NoCompression's for models in units, which use the
 /// format alone.
 template <class World, class T, class Computes, class Policies>
@@ -146,6 +174,25 @@ struct WireRun<World, T, Computes, Policies> {
         decltype(start_wire<T>(std::declval<const Computes&>(), std::declval<const typename Policies::Compression&>(),
                                std::declval<World&>(), {}, {}));
 };
+
+/// The gradient of a trainer, by its policies of summation and compression.
+template <class T, class Policies, class World, class Model, class Computes>
+[[nodiscard]] GradientSum<T>* gradient_for(World& world, Model&, const FlatModel<T>& flat, const Computes& kernels,
+                                           const Policies& policies) {
+    using Gradient = typename Policies::Summation::template Gradient<T>;
+    return new Gradient(world, flat, kernels, policies.summation);
+}
+template <class T, class Policies, class World, class Model, class Computes>
+    requires(Policies::Compression::compresses)
+[[nodiscard]] GradientSum<T>* gradient_for(World& world, Model& model, const FlatModel<T>& flat,
+                                           const Computes& kernels, const Policies& policies) {
+    using Run = typename WireRun<World, T, Computes, Policies>::type;
+    auto* const wire = new WireOf<T, Run>([&] {
+        return start_wire<T>(kernels, policies.compression, world, flat.buckets(),
+                             parameter_matrices(model, flat.layout()));
+    });
+    return new CompressedGradient<T>(world, flat, kernels, policies.summation, wire);
+}
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -1,14 +1,15 @@
 #pragma once
 
 /// \file
-/// An update by owners over mapped memory, without operations for the data. Between two
-/// synchronisations each owner reads the gradients of all ranks and writes the parameters of all
-/// ranks, chunk by chunk. So a chunk is summed, updated and published while it is in the
+/// The carrier of an update by owners over mapped memory, without operations for the data. Between
+/// two synchronisations each owner reads the gradients of all ranks and writes the parameters of
+/// all ranks, chunk by chunk. So a chunk is summed, updated and published while it is in the
 /// first-level cache.
 
 #include "unisono/arithmetic/kernels.hpp"
 #include "unisono/collective/of_core.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/trainer/step/carrier.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -59,6 +60,33 @@ private:
     List<View> views_; ///< the arrays of all ranks, at their addresses in this process
     List<std::int64_t> addresses_;
     List<const std::byte*> sources_;
+};
+
+template <class T>
+class FusedCarrier final : public Carrier<T> {
+public:
+    FusedCarrier(GroupCore& world, const FlatModel<T>& flat)
+        : flat_(&flat), peers_(world, &combine_kernel<Sum, T>, sizeof(T)) {}
+
+    /// Collective. True if all ranks map each other's parameters: only then use it. `seen`: the
+    /// peers map this rank's. The group keeps native schedules of all_reduce, all_gather and
+    /// barrier.
+    [[nodiscard]] bool agree(bool seen) {
+        peers_.agree(seen);
+        return peers_.usable();
+    }
+
+    void open(T* array) override {
+        const Stretch<T>& model = flat_->stretches().front();
+        peers_.open(array != nullptr ? array : model.gradients, model.parameters);
+    }
+    void take(const Stretch<T>& chunk) override { peers_.sum(chunk.flat, chunk.count); }
+    void put(const Stretch<T>& chunk) override { peers_.publish(chunk.flat, chunk.count); }
+    void publish() override { peers_.close(); }
+
+private:
+    const FlatModel<T>* flat_;
+    PeersMemory peers_;
 };
 
 } // namespace detail

@@ -1,0 +1,299 @@
+#pragma once
+
+/// \file
+/// The run of a reducer (reducer/reducer.hpp) without its type and the group's.
+
+#include "unisono/collective/shell.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/reducer/reducer.hpp"
+#include "unisono/trainer/step/owned_slices.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+[[noreturn]] void refuse_elements(const CallBuffer& values);
+/// The reducer has no function for this.
+[[noreturn]] Operation refuse_verb(Collective what);
+
+/// The functions of a reducer's run (reducer/reducer.hpp) on untyped elements. Here they are those
+/// of a reducer of schedules, which says with which call.
+class ReducerRun {
+public:
+    explicit ReducerRun(GroupCore& world) : core_(&world) {}
+    ReducerRun(const ReducerRun&) = delete;
+    ReducerRun& operator=(const ReducerRun&) = delete;
+    virtual ~ReducerRun() = default;
+
+    /// The call by which a schedule sums such elements to all (all_reduce), to their owners
+    /// (reduce_scatter) or to one (reduce), or publishes them (broadcast). Its `plan` is null if
+    /// the reducer does it otherwise.
+    [[nodiscard]] virtual Call call(Collective what, const CallBuffer& values, int owner, Counts counts) const = 0;
+    /// True if one operation sums the slices of all ranks.
+    [[nodiscard]] virtual bool sums_slices_at_once() const = 0;
+
+    UNISONO_OUTSIDE virtual Operation sum(const CallBuffer& values);
+    UNISONO_OUTSIDE virtual Operation sum_to(const CallBuffer& values, int owner);
+    UNISONO_OUTSIDE virtual Operation publish(const CallBuffer& values, int owner);
+    UNISONO_OUTSIDE virtual Operation sum_slices(const CallBuffer& values, Counts counts);
+
+    /// \throws error bad_input: another group than the trainer's
+    void check_group(const GroupCore& group) const;
+
+    [[nodiscard]] GroupCore& core() const { return *core_; }
+    /// This rank's part of slices of all ranks.
+    [[nodiscard]] CallBuffer own_slice(CallBuffer values, Counts counts) const;
+
+private:
+    GroupCore* core_;
+};
+
+/// Calls visit(what, slice's elements, owner, counts, number of the slice) for the sums of a
+/// bucket.
+template <class Visit>
+void each_slice_sum(const ReducerRun& reducer, const OwnedSlices& slices, std::size_t b, std::size_t first,
+                    const CallBuffer& values, Visit visit) {
+    if (slices.cut() && reducer.sums_slices_at_once())
+        if (const Counts counts = slices.slice_counts(b); !counts.empty())
+            return visit(Collective::reduce_scatter, values, 0, counts, std::size_t{0});
+    std::size_t number = 0;
+    for (const OwnedSlice& owned : slices.of_bucket(b)) {
+        CallBuffer slice = values;
+        slice.data += (owned.slice.first - first) * values.element_bytes;
+        slice.count = owned.slice.count;
+        const bool to_all = owned.owner == every_rank;
+        visit(to_all ? Collective::all_reduce : Collective::reduce, slice, to_all ? 0 : owned.owner, Counts(),
+              number++);
+    }
+}
+
+/// Starts one of these sums.
+Operation start_slice_sum(ReducerRun& reducer, Collective what, const CallBuffer& values, int owner, Counts counts);
+
+/// Starts the sum of bucket b of `slices` (or of a unit): each slice to its owner. `values` are its
+/// elements; the first one has index `first` in the flat order.
+void start_slice_sums(ReducerRun& reducer, const OwnedSlices& slices, std::size_t b, std::size_t first,
+                      const CallBuffer& values, std::vector<Operation>& operations);
+
+/// `E`: the types of elements that travel. `Owned`: slices may have owners. `Devices`: elements may
+/// be on a device. `SumsThere`: sums are, too; else only what owners publish.
+template <bool Owned, bool Devices, bool SumsThere, class... E>
+struct SummedTypes {
+    static constexpr bool owned = Owned;
+    template <class Values>
+    static constexpr bool sums = SumsThere || !views_device<Values>;
+
+    /// Calls visit(elements), a std::span or DeviceSpan. \throws error bad_input: elements of no
+    /// such type
+    template <class Visit>
+    static void visit(const CallBuffer& values, Visit visit) {
+        if (!(visit_as<E>(values, visit) || ...)) refuse_elements(values);
+    }
+
+private:
+    template <class One, class Visit>
+    static bool visit_as(const CallBuffer& values, Visit& visit) {
+        if (values.type != element_type_of<One> || values.element_bytes != sizeof(One)) return false;
+        auto* const first = reinterpret_cast<One*>(values.data);
+        if constexpr (Devices) {
+            if (values.space == MemorySpace::device) return visit(DeviceSpan<One>(first, values.count)), true;
+        }
+        return visit(std::span<One>(first, values.count)), true;
+    }
+};
+
+/// The types that travel: the gradient's and those of its sums, or what a compression may sum.
+template <bool Owned, bool Devices, bool SumsThere, class T, class Sum, class Compression>
+auto summed_types() {
+    if constexpr (!Compression::compresses && std::same_as<T, Sum>) return SummedTypes<Owned, Devices, SumsThere, T>();
+    else if constexpr (!Compression::compresses) return SummedTypes<Owned, Devices, SumsThere, T, Sum>();
+    else if constexpr (requires { typename Compression::Wire; })
+        return SummedTypes<Owned, Devices, SumsThere, T, typename Compression::Wire>();
+    else return SummedTypes<Owned, Devices, SumsThere, float, double, bfloat16, float16, std::int32_t, std::int64_t>();
+}
+
+/// Of a reducer of schedules.
+template <class Types, class World, class ToAll, class ToOwner>
+class ScheduledRun final : public ReducerRun {
+public:
+    template <class Reducer>
+    ScheduledRun(World& world, const Reducer& reducer)
+        : ReducerRun(world), world_(&world), run_(reducer.start(world)) {}
+
+    [[nodiscard]] Call call(Collective what, const CallBuffer& values, [[maybe_unused]] int owner,
+                            [[maybe_unused]] Counts counts) const override {
+        Call made;
+        Types::visit(values, [&]<class Values>(Values) {
+            constexpr bool sums = Types::template sums<Values>;
+            if constexpr (sums) {
+                if (what == Collective::all_reduce)
+                    made = call_on<Collective::all_reduce, Values>(*world_, run_.to_all, Sum{});
+            }
+            if constexpr (sums && Types::owned) {
+                if (what == Collective::reduce)
+                    made = call_on<Collective::reduce, Values>(*world_, run_.to_owner, Sum{}, owner);
+            }
+            if constexpr (sums && Types::owned && scatters_sums<ToAll>) {
+                if (what == Collective::reduce_scatter)
+                    made = call_on<Collective::reduce_scatter, Values>(*world_, run_.to_all, Sum{}, 0, counts, counts);
+            }
+            if constexpr (Types::owned) {
+                if (what == Collective::broadcast)
+                    made = call_on<Collective::broadcast, Values>(*world_, run_.to_owner, NoOperation{}, owner);
+            }
+        });
+        if (made.by.plan == nullptr) refuse_verb(what);
+        return made;
+    }
+    [[nodiscard]] bool sums_slices_at_once() const override { return Types::owned && scatters_sums<ToAll>; }
+
+private:
+    World* world_;
+    ScheduledReduction<ToAll, ToOwner> run_;
+};
+
+/// Of any other reducer.
+template <class Types, class World, class Run>
+class ReducerRunOf final : public ReducerRun {
+public:
+    template <class Reducer>
+    ReducerRunOf(World& world, const Reducer& reducer)
+        : ReducerRun(world), world_(&world), run_(reducer.start(world)) {}
+
+    [[nodiscard]] Call call(Collective, const CallBuffer&, int, Counts) const override { return {}; }
+    [[nodiscard]] bool sums_slices_at_once() const override {
+        return Types::owned && detail::sums_slices_at_once<World>(run_);
+    }
+
+    Operation sum(const CallBuffer& values) override {
+        return over<true>(values, [&](auto elements) {
+            if constexpr (requires { run_.sum(*world_, elements); }) return run_.sum(*world_, elements);
+            else return refuse_verb(Collective::all_reduce);
+        });
+    }
+    Operation sum_to(const CallBuffer& values, [[maybe_unused]] int owner) override {
+        return over<true>(values, [&](auto elements) {
+            if constexpr (Types::owned && requires { run_.sum_to(*world_, elements, owner); })
+                return run_.sum_to(*world_, elements, owner);
+            else return refuse_verb(Collective::reduce);
+        });
+    }
+    Operation publish(const CallBuffer& values, [[maybe_unused]] int owner) override {
+        return over<false>(values, [&](auto elements) {
+            if constexpr (Types::owned && requires { run_.publish(*world_, elements, owner); })
+                return run_.publish(*world_, elements, owner);
+            else return refuse_verb(Collective::broadcast);
+        });
+    }
+    Operation sum_slices(const CallBuffer& values, [[maybe_unused]] Counts counts) override {
+        return over<true>(values, [&](auto elements) {
+            if constexpr (Types::owned && requires { run_.sum_slices(*world_, elements, counts); })
+                return run_.sum_slices(*world_, elements, counts);
+            else return refuse_verb(Collective::reduce_scatter);
+        });
+    }
+
+private:
+    template <bool Sums, class Verb>
+    static Operation over(const CallBuffer& values, Verb verb) {
+        Operation started;
+        Types::visit(values, [&]<class Values>(Values elements) {
+            if constexpr (!Sums || Types::template sums<Values>) started = verb(elements);
+            else started = refuse_verb(Collective::all_reduce);
+        });
+        return started;
+    }
+
+    World* world_;
+    Run run_;
+};
+
+template <class Types, class World, class Run>
+struct ReducerRunFor {
+    using type = ReducerRunOf<Types, World, Run>;
+};
+template <class Types, class World, class ToAll, class ToOwner>
+struct ReducerRunFor<Types, World, ScheduledReduction<ToAll, ToOwner>> {
+    using type = ScheduledRun<Types, World, ToAll, ToOwner>;
+};
+
+template <class Types, class World, class Reducer>
+[[nodiscard]] ReducerRun* make_reducer_run(World& world, const Reducer& reducer) {
+    return new typename ReducerRunFor<Types, World, decltype(reducer.start(world))>::type(world, reducer);
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+[[noreturn]] UNISONO_DEFINITION void refuse_elements(const CallBuffer& values) {
+    refuse_input({"a compression sums elements of type ", name_of(values.type), " and ", values.element_bytes,
+                  " bytes; expected its `Wire`, or floats or signed integers of the library"});
+}
+
+[[noreturn]] UNISONO_DEFINITION Operation refuse_verb(Collective what) {
+    refuse_input({"the reducer's run has no ",
+                  what == Collective::all_reduce  ? "`sum`"
+                  : what == Collective::reduce    ? "`sum_to`"
+                  : what == Collective::broadcast ? "`publish`"
+                                                  : "`sum_slices`",
+                  " for these elements; expected what reducer/reducer.hpp says for these policies"});
+}
+
+UNISONO_DEFINITION void ReducerRun::check_group(const GroupCore& group) const {
+    if (&group == core_) return;
+    refuse_input("a compression sums over another group than the trainer's; expected the group that it was started "
+                 "with, or a collective of its own on the other");
+}
+
+UNISONO_DEFINITION CallBuffer ReducerRun::own_slice(CallBuffer values, Counts counts) const {
+    const auto me = static_cast<std::size_t>(core_->rank());
+    for (std::size_t rank = 0; rank < me; ++rank) values.data += counts[rank] * values.element_bytes;
+    values.count = counts[me];
+    return values;
+}
+
+UNISONO_DEFINITION Operation ReducerRun::sum(const CallBuffer& values) {
+    return core_->start(call(Collective::all_reduce, values, 0, {}), values, values);
+}
+
+UNISONO_DEFINITION Operation ReducerRun::sum_to(const CallBuffer& values, int owner) {
+    return core_->start(call(Collective::reduce, values, owner, {}), values, values);
+}
+
+UNISONO_DEFINITION Operation ReducerRun::publish(const CallBuffer& values, int owner) {
+    return core_->start(call(Collective::broadcast, values, owner, {}), values, values);
+}
+
+UNISONO_DEFINITION Operation ReducerRun::sum_slices(const CallBuffer& values, Counts counts) {
+    return core_->start(call(Collective::reduce_scatter, values, 0, counts), values, own_slice(values, counts));
+}
+
+UNISONO_DEFINITION Operation start_slice_sum(ReducerRun& reducer, Collective what, const CallBuffer& values, int owner,
+                                             Counts counts) {
+    if (what == Collective::all_reduce) return reducer.sum(values);
+    return what == Collective::reduce ? reducer.sum_to(values, owner) : reducer.sum_slices(values, counts);
+}
+
+UNISONO_DEFINITION void start_slice_sums(ReducerRun& reducer, const OwnedSlices& slices, std::size_t b,
+                                         std::size_t first, const CallBuffer& values,
+                                         std::vector<Operation>& operations) {
+    each_slice_sum(reducer, slices, b, first, values,
+                   [&](Collective what, const CallBuffer& slice, int owner, Counts counts, std::size_t) {
+                       keep(operations, start_slice_sum(reducer, what, slice, owner, counts));
+                   });
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES
