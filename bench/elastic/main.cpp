@@ -10,7 +10,7 @@
 #include <unisono/elastic.hpp>
 #include <unisono/launch/processes.hpp>
 #include <unisono/optimizer/adam.hpp>
-#include <unisono/sharding/state.hpp>
+#include <unisono/sharding/sharding.hpp>
 #include <unisono/tcp.hpp>
 #include <unisono/trainer/reproducible.hpp>
 #include <unisono/unisono.hpp>

@@ -7,8 +7,7 @@
 
 #include <unisono/compression.hpp>
 #include <unisono/group/progress_thread.hpp>
-#include <unisono/reducer/halving_doubling.hpp>
-#include <unisono/reducer/ring.hpp>
+#include <unisono/reducer/scheduled.hpp>
 #include <unisono/simulate.hpp>
 #include <unisono/tcp.hpp>
 #include <unisono/trainer/trainer.hpp>

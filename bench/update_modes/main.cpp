@@ -10,10 +10,9 @@
 #include "../../examples/digits/network.hpp"
 
 #include <unisono/compression.hpp>
-#include <unisono/reducer/ring.hpp>
+#include <unisono/reducer/scheduled.hpp>
 #include <unisono/simulate.hpp>
-#include <unisono/update/diloco.hpp>
-#include <unisono/update/local_steps.hpp>
+#include <unisono/update/averaging.hpp>
 #include <unisono/updates.hpp>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <unisono/core/random.hpp>
-#include <unisono/sampler/sequential.hpp>
+#include <unisono/sampler/samplers.hpp>
 
 #include <algorithm>
 #include <vector>

@@ -3,7 +3,7 @@
 /// \file
 /// A sharding that is chosen at run time: a program's own policy that declares `may_give_owners`.
 
-#include <unisono/sharding/state.hpp>
+#include <unisono/sharding/sharding.hpp>
 
 #include <string_view>
 

@@ -5,7 +5,7 @@
 #include "../../examples/parallel_digits/layers.hpp"
 
 #include <unisono/collective/exchange.hpp>
-#include <unisono/sharding/state.hpp>
+#include <unisono/sharding/sharding.hpp>
 
 #include <bit>
 #include <cstdint>

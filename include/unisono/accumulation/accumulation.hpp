@@ -105,4 +105,106 @@ inline void check_target(std::string_view who, std::string_view parameter, std::
 }
 
 } // namespace accumulation
+
+/// One round, one update. A rank that hosts several replicas (InterleavedSampler) takes one
+/// micro-batch of each.
+struct NoAccumulation {
+    static constexpr std::string_view name = "NoAccumulation";
+    static constexpr Family family = Family::accumulation;
+    static constexpr bool counts_tokens = false;
+    friend bool operator==(const NoAccumulation&, const NoAccumulation&) = default;
+
+    /// \throws error bad_input: hosted below 1
+    [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const;
+};
+
+UNISONO_CERTIFY(accumulation_policy<NoAccumulation>);
+
+/// `steps` micro-batches of each rank make one update: a global batch of batch_size x steps x
+/// ranks.
+struct Accumulate {
+    std::int64_t steps = 1;
+    ShortWindow short_window = ShortWindow::keep;
+
+    static constexpr std::string_view name = "Accumulate";
+    static constexpr Family family = Family::accumulation;
+    static constexpr bool counts_tokens = false;
+    friend bool operator==(const Accumulate&, const Accumulate&) = default;
+
+    /// \throws error bad_input: steps below 1, or not a multiple of the replicas that a rank hosts
+    /// (an update would take more micro-batches of one replica than of another)
+    [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const;
+};
+
+UNISONO_CERTIFY(accumulation_policy<Accumulate>);
+
+/// Makes an update after the first round with which all ranks together have at least `samples`
+/// samples. Rounds are never split, so an update may exceed the target by up to one round less one
+/// sample. The global batch stays about the same for any number of ranks.
+struct AccumulateSamples {
+    std::int64_t samples = 1;
+    ShortWindow short_window = ShortWindow::keep;
+
+    static constexpr std::string_view name = "AccumulateSamples";
+    static constexpr Family family = Family::accumulation;
+    static constexpr bool counts_tokens = false;
+    friend bool operator==(const AccumulateSamples&, const AccumulateSamples&) = default;
+
+    /// \throws error bad_input: samples below 1
+    [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const;
+};
+
+UNISONO_CERTIFY(accumulation_policy<AccumulateSamples>);
+
+/// Makes an update after the first round with which all ranks together have at least `tokens`
+/// tokens (words, pixels, or any other unit over which the model's loss is a mean). The trainer
+/// sums each round's tokens over the ranks, by one small all-reduce per round. Rounds are never
+/// split, so an update may exceed the target by up to one round.
+struct AccumulateTokens {
+    std::int64_t tokens = 1;
+    ShortWindow short_window = ShortWindow::keep;
+
+    static constexpr std::string_view name = "AccumulateTokens";
+    static constexpr Family family = Family::accumulation;
+    static constexpr bool counts_tokens = true;
+    friend bool operator==(const AccumulateTokens&, const AccumulateTokens&) = default;
+
+    /// \throws error bad_input: tokens below 1
+    [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const;
+};
+
+UNISONO_CERTIFY(accumulation_policy<AccumulateTokens>);
+
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION AccumulationWindow NoAccumulation::window(std::int64_t hosted) const {
+    accumulation::check_target(name, "hosted", hosted);
+    return {{.micro_batches = hosted}, ShortWindow::keep};
+}
+
+UNISONO_DEFINITION AccumulationWindow Accumulate::window(std::int64_t hosted) const {
+    accumulation::check_target(name, "steps", steps);
+    accumulation::check_target(name, "hosted", hosted);
+    if (steps % hosted != 0)
+        refuse_input({"Accumulate: steps is ", steps, ", expected a multiple of the ", hosted,
+                      " replicas that each rank hosts (InterleavedSampler)"});
+    return {{.micro_batches = steps}, short_window};
+}
+
+UNISONO_DEFINITION AccumulationWindow AccumulateSamples::window(std::int64_t hosted) const {
+    accumulation::check_target(name, "samples", samples);
+    accumulation::check_target(name, "hosted", hosted);
+    return {{.samples = samples}, short_window};
+}
+
+UNISONO_DEFINITION AccumulationWindow AccumulateTokens::window(std::int64_t hosted) const {
+    accumulation::check_target(name, "tokens", tokens);
+    accumulation::check_target(name, "hosted", hosted);
+    return {{.tokens = tokens}, short_window};
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

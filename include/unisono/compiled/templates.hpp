@@ -18,7 +18,7 @@
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/optimizer/rmsprop.hpp"
 #include "unisono/optimizer/sgd.hpp"
-#include "unisono/sampler/distributed.hpp"
+#include "unisono/sampler/samplers.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/trainer/fit.hpp"
 #include "unisono/trainer/summation.hpp"

@@ -21,6 +21,7 @@
 /// looks only for NaN and infinity, which sums on a grid find as well). Deliberately absent: guards
 /// that correct silently. clipping.hpp bounds gradients after they are summed.
 
+#include "unisono/arithmetic/scan.hpp"
 #include "unisono/core/element.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/value.hpp"
@@ -56,5 +57,42 @@ concept guard_policy = policy_of<G, Family::guard> &&
                            { G::inspects } -> detail::converts_to<bool>;
                            { G::needs_agreement } -> detail::converts_to<bool>;
                        };
+
+/// All gradients go into the parameters, including NaN.
+struct NoGuard {
+    static constexpr std::string_view name = "none";
+    static constexpr Family family = Family::guard;
+    static constexpr bool inspects = false;
+    static constexpr bool needs_agreement = false;
+    friend bool operator==(const NoGuard&, const NoGuard&) = default;
+
+    template <class T>
+    [[nodiscard]] constexpr std::size_t first_offender(std::span<const T>) const {
+        return no_offender;
+    }
+    [[nodiscard]] constexpr OnOffence on_offence() const { return OnOffence::stop; }
+};
+UNISONO_CERTIFY(guard_policy<NoGuard>);
+
+/// Stops, or skips the update, if any rank's gradient or loss is NaN or infinite. Cost: one read of
+/// the gradients.
+struct FiniteGuard {
+    OnOffence action = OnOffence::stop;
+
+    static constexpr std::string_view name = "finite";
+    static constexpr Family family = Family::guard;
+    static constexpr bool inspects = true;
+    static constexpr bool needs_agreement = true;
+    static constexpr bool only_finite = true;
+    friend bool operator==(const FiniteGuard&, const FiniteGuard&) = default;
+
+    template <floating_element T>
+    [[nodiscard]] std::size_t first_offender(std::span<const T> values) const {
+        static_assert(npos == no_offender);
+        return first_non_finite(values);
+    }
+    [[nodiscard]] OnOffence on_offence() const { return action; }
+};
+UNISONO_CERTIFY(guard_policy<FiniteGuard>);
 
 UNISONO_NAMESPACE_END

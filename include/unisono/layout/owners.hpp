@@ -8,6 +8,7 @@
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 
+#include <concepts>
 #include <cstddef>
 #include <limits>
 #include <utility>
@@ -72,6 +73,21 @@ private:
     int world_;
     std::size_t slice_count_;
     bool replicated_;
+};
+
+/// One bucket, for a policy that gives owners.
+struct BucketFacts {
+    std::size_t index = 0;
+    std::size_t count = 0; ///< elements
+    std::size_t element_bytes = 4;
+    int world = 1;
+};
+
+/// `owners(facts)`: a pure function, so that all ranks agree without communication. Positions are
+/// those of the bucket in flat order.
+template <class P>
+concept names_owners = requires(const P& policy, const BucketFacts& facts) {
+    { policy.owners(facts) } -> std::same_as<Owners>;
 };
 
 UNISONO_NAMESPACE_END

@@ -6,7 +6,7 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
-#include "unisono/layout/bucket_facts.hpp"
+#include "unisono/layout/owners.hpp"
 #include "unisono/reducer/reducer.hpp"
 
 #include <string>

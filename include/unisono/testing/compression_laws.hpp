@@ -8,7 +8,7 @@
 #include "unisono/core/text.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/layout/owners.hpp"
-#include "unisono/reducer/native.hpp"
+#include "unisono/reducer/scheduled.hpp"
 #include "unisono/testing/testing.hpp"
 #include "unisono/transport/in_process.hpp"
 

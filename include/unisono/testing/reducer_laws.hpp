@@ -7,7 +7,7 @@
 #include "unisono/collective/exchange.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/run.hpp"
-#include "unisono/layout/bucket_facts.hpp"
+#include "unisono/layout/owners.hpp"
 #include "unisono/reducer/reducer.hpp"
 #include "unisono/testing/testing.hpp"
 #include "unisono/transport/in_process.hpp"

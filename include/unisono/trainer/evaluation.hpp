@@ -9,7 +9,7 @@
 #include "unisono/core/text.hpp"
 #include "unisono/data/loader.hpp"
 #include "unisono/observe/metric.hpp"
-#include "unisono/sampler/evaluation.hpp"
+#include "unisono/sampler/samplers.hpp"
 #include "unisono/trainer/agreement.hpp"
 
 #include <array>

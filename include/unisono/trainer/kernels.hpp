@@ -22,7 +22,6 @@
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/group_core.hpp"
-#include "unisono/guard/finite.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/optimizer/optimizer.hpp"

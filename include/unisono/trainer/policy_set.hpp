@@ -4,25 +4,25 @@
 /// One policy of each family: those given to a Trainer, in any order, and the defaults for the
 /// rest.
 
-#include "unisono/accumulation/none.hpp"
+#include "unisono/accumulation/accumulation.hpp"
 #include "unisono/compression/compression.hpp"
 #include "unisono/guard/clipping.hpp"
-#include "unisono/guard/finite.hpp"
+#include "unisono/guard/guard.hpp"
 #include "unisono/guard/loss_scaling.hpp"
 #include "unisono/model/weighing.hpp"
 #include "unisono/observe/progress.hpp"
 #include "unisono/observe/trace.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/optimizer/sgd.hpp"
-#include "unisono/reducer/native.hpp"
-#include "unisono/sampler/distributed.hpp"
+#include "unisono/reducer/scheduled.hpp"
 #include "unisono/sampler/replicas.hpp"
-#include "unisono/sharding/replicated.hpp"
+#include "unisono/sampler/samplers.hpp"
+#include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/policy_rules.hpp"
 #include "unisono/trainer/summation.hpp"
-#include "unisono/update/synchronous.hpp"
+#include "unisono/update/update.hpp"
 
 #include <array>
 #include <memory>

@@ -1,7 +1,4 @@
-#include "unisono/accumulation/none.hpp"
-#include "unisono/accumulation/samples.hpp"
-#include "unisono/accumulation/steps.hpp"
-#include "unisono/accumulation/tokens.hpp"
+#include "unisono/accumulation/accumulation.hpp"
 
 #include <boost/test/unit_test.hpp>
 

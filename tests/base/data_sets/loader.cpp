@@ -1,6 +1,5 @@
 #include "unisono/data/loader.hpp"
-#include "unisono/sampler/distributed.hpp"
-#include "unisono/sampler/evaluation.hpp"
+#include "unisono/sampler/samplers.hpp"
 
 #include "support/allocation_counter.hpp"
 

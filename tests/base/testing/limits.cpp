@@ -1,8 +1,7 @@
 // Clipping and loss scaling.
 #include "support.hpp"
 
-#include "unisono/guard/clip_by_norm.hpp"
-#include "unisono/guard/clip_by_value.hpp"
+#include "unisono/guard/clipping.hpp"
 #include "unisono/testing/clipping_laws.hpp"
 #include "unisono/testing/loss_scaling_laws.hpp"
 

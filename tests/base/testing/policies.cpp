@@ -1,13 +1,9 @@
 // Accumulation, guards, learning rates, metrics, schedules.
 #include "support.hpp"
 
-#include "unisono/accumulation/none.hpp"
-#include "unisono/accumulation/samples.hpp"
-#include "unisono/accumulation/steps.hpp"
-#include "unisono/accumulation/tokens.hpp"
+#include "unisono/accumulation/accumulation.hpp"
 #include "unisono/extensions/observe/classification.hpp"
-#include "unisono/guard/finite.hpp"
-#include "unisono/guard/none.hpp"
+#include "unisono/guard/guard.hpp"
 #include "unisono/testing/accumulation_laws.hpp"
 #include "unisono/testing/guard_laws.hpp"
 #include "unisono/testing/learning_rate_laws.hpp"

@@ -2,11 +2,8 @@
 #include "support.hpp"
 
 #include "unisono/extensions/automatic/reducer.hpp"
-#include "unisono/reducer/halving_doubling.hpp"
-#include "unisono/reducer/native.hpp"
 #include "unisono/reducer/parameter_server.hpp"
-#include "unisono/reducer/ring.hpp"
-#include "unisono/reducer/tree.hpp"
+#include "unisono/reducer/scheduled.hpp"
 #include "unisono/testing/reducer_laws.hpp"
 #include "unisono/testing/transport_laws.hpp"
 

@@ -1,10 +1,6 @@
 #include "support.hpp"
 
-#include "unisono/sampler/distributed.hpp"
-#include "unisono/sampler/evaluation.hpp"
-#include "unisono/sampler/interleaved.hpp"
-#include "unisono/sampler/scatter.hpp"
-#include "unisono/sampler/sequential.hpp"
+#include "unisono/sampler/samplers.hpp"
 #include "unisono/testing/sampler_laws.hpp"
 
 #include <algorithm>

@@ -11,9 +11,8 @@
 #include "unisono/extensions/updates/hogwild.hpp"
 #include "unisono/extensions/updates/streaming_diloco.hpp"
 #include "unisono/testing/update_laws.hpp"
-#include "unisono/update/diloco.hpp"
-#include "unisono/update/local_steps.hpp"
-#include "unisono/update/synchronous.hpp"
+#include "unisono/update/averaging.hpp"
+#include "unisono/update/update.hpp"
 
 #include <cmath>
 #include <string>

@@ -7,8 +7,8 @@
 #include "unisono/data/data.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/optimizer/adam.hpp"
-#include "unisono/reducer/ring.hpp"
-#include "unisono/sharding/state.hpp"
+#include "unisono/reducer/scheduled.hpp"
+#include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/hashes.hpp"
 #include "unisono/trainer/trainer.hpp"
 

@@ -2,14 +2,14 @@
 #include "models.hpp"
 #include "outcomes.hpp"
 
-#include "unisono/accumulation/steps.hpp"
-#include "unisono/guard/none.hpp"
+#include "unisono/accumulation/accumulation.hpp"
+#include "unisono/guard/guard.hpp"
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/reducer/parameter_server.hpp"
-#include "unisono/reducer/ring.hpp"
+#include "unisono/reducer/scheduled.hpp"
 #include "unisono/reproducible.hpp"
-#include "unisono/sampler/interleaved.hpp"
-#include "unisono/sharding/state.hpp"
+#include "unisono/sampler/samplers.hpp"
+#include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/trainer.hpp"
 
 #include <boost/test/unit_test.hpp>

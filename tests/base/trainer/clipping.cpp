@@ -4,10 +4,9 @@
 #include "outcomes.hpp"
 
 #include "support/owners_or_all.hpp"
-#include "unisono/guard/clip_by_norm.hpp"
-#include "unisono/guard/clip_by_value.hpp"
-#include "unisono/guard/none.hpp"
-#include "unisono/sharding/state.hpp"
+#include "unisono/guard/clipping.hpp"
+#include "unisono/guard/guard.hpp"
+#include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/unisono.hpp"
 

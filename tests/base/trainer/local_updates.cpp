@@ -3,12 +3,11 @@
 #include "models.hpp"
 #include "outcomes.hpp"
 
-#include "unisono/guard/clip_by_norm.hpp"
+#include "unisono/guard/clipping.hpp"
 #include "unisono/optimizer/adam.hpp"
-#include "unisono/reducer/ring.hpp"
+#include "unisono/reducer/scheduled.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/update/diloco.hpp"
-#include "unisono/update/local_steps.hpp"
+#include "unisono/update/averaging.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -4,8 +4,7 @@
 #include "unisono/layout/owners.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/optimizer/sgd.hpp"
-#include "unisono/reducer/native.hpp"
-#include "unisono/reducer/ring.hpp"
+#include "unisono/reducer/scheduled.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
 

@@ -7,7 +7,7 @@
 #include "unisono/extensions/trainers/full_batch.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/transport/in_process.hpp"
-#include "unisono/update/local_steps.hpp"
+#include "unisono/update/averaging.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <fstream>

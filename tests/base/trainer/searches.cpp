@@ -3,7 +3,7 @@
 #include "outcomes.hpp"
 
 #include "unisono/extensions/trainers/full_batch.hpp"
-#include "unisono/guard/finite.hpp"
+#include "unisono/guard/guard.hpp"
 #include "unisono/sampler/replicas.hpp"
 #include "unisono/trainer/reproducible.hpp"
 

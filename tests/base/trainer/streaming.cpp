@@ -6,7 +6,7 @@
 #include "unisono/extensions/updates/streaming_diloco.hpp"
 #include "unisono/simulate.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/update/diloco.hpp"
+#include "unisono/update/averaging.hpp"
 
 #include <boost/test/unit_test.hpp>
 

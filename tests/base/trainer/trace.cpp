@@ -3,10 +3,10 @@
 #include "outcomes.hpp"
 #include "support/folder.hpp"
 
-#include "unisono/accumulation/steps.hpp"
+#include "unisono/accumulation/accumulation.hpp"
 #include "unisono/extensions/trainers/trace.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/update/local_steps.hpp"
+#include "unisono/update/averaging.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>

@@ -5,14 +5,14 @@
 #include "unisono/extensions/device/master_weights.hpp"
 #include "unisono/extensions/nccl/nccl.hpp"
 #include "unisono/extensions/updates/gossip.hpp"
-#include "unisono/guard/finite.hpp"
-#include "unisono/reducer/native.hpp"
-#include "unisono/sharding/replicated.hpp"
+#include "unisono/guard/guard.hpp"
+#include "unisono/reducer/scheduled.hpp"
+#include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/device_rules.hpp"
 #include "unisono/trainer/model_rules.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/unisono.hpp"
-#include "unisono/update/synchronous.hpp"
+#include "unisono/update/update.hpp"
 
 namespace un = unisono;
 

@@ -1,10 +1,10 @@
 // State that an elastic world cannot keep when a rank is lost is refused with the reason.
 #include "unisono/elastic.hpp"
 #include "unisono/extensions/compression/cast.hpp"
-#include "unisono/sampler/interleaved.hpp"
-#include "unisono/sharding/state.hpp"
+#include "unisono/sampler/samplers.hpp"
+#include "unisono/sharding/sharding.hpp"
 #include "unisono/tcp.hpp"
-#include "unisono/update/local_steps.hpp"
+#include "unisono/update/averaging.hpp"
 
 #include "models.hpp"
 

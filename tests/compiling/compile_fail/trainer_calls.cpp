@@ -6,10 +6,10 @@
 #include "unisono/extensions/observe/classification.hpp"
 #include "unisono/extensions/trainers/full_batch.hpp"
 #include "unisono/extensions/updates/asynchronous.hpp"
-#include "unisono/sharding/state.hpp"
+#include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
-#include "unisono/update/local_steps.hpp"
+#include "unisono/update/averaging.hpp"
 
 #include "models.hpp"
 

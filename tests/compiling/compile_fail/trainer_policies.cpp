@@ -1,5 +1,5 @@
 // Policies that cannot be combined are refused with what was found, what is required, and why.
-#include "unisono/accumulation/tokens.hpp"
+#include "unisono/accumulation/accumulation.hpp"
 #include "unisono/extensions/compression/adasum.hpp"
 #include "unisono/extensions/compression/cast.hpp"
 #include "unisono/extensions/compression/int8.hpp"
@@ -11,16 +11,14 @@
 #include "unisono/extensions/updates/delay_compensated.hpp"
 #include "unisono/extensions/updates/gossip.hpp"
 #include "unisono/extensions/updates/hogwild.hpp"
-#include "unisono/guard/clip_by_norm.hpp"
-#include "unisono/guard/clip_by_value.hpp"
-#include "unisono/guard/none.hpp"
+#include "unisono/guard/clipping.hpp"
+#include "unisono/guard/guard.hpp"
 #include "unisono/reducer/parameter_server.hpp"
-#include "unisono/reducer/ring.hpp"
-#include "unisono/reducer/tree.hpp"
+#include "unisono/reducer/scheduled.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
-#include "unisono/update/local_steps.hpp"
+#include "unisono/update/averaging.hpp"
 
 #include "models.hpp"
 

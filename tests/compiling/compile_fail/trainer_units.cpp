@@ -5,7 +5,7 @@
 #include "unisono/group/run.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
-#include "unisono/update/local_steps.hpp"
+#include "unisono/update/averaging.hpp"
 
 #include "models.hpp"
 

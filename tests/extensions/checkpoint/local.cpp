@@ -9,11 +9,10 @@
 #include "unisono/extensions/updates/streaming_diloco.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/optimizer/adam.hpp"
-#include "unisono/sampler/sequential.hpp"
+#include "unisono/sampler/samplers.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
-#include "unisono/update/diloco.hpp"
-#include "unisono/update/local_steps.hpp"
+#include "unisono/update/averaging.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -4,7 +4,7 @@
 #include "unisono/extensions/checkpoint/checkpoints.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/optimizer/adam.hpp"
-#include "unisono/sharding/state.hpp"
+#include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
 

@@ -8,7 +8,7 @@
 #include "unisono/extensions/compression/fp8.hpp"
 #include "unisono/extensions/compression/one_bit.hpp"
 #include "unisono/extensions/compression/power_sgd.hpp"
-#include "unisono/reducer/ring.hpp"
+#include "unisono/reducer/scheduled.hpp"
 #include "unisono/trainer/trainer.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -10,8 +10,7 @@
 #include "unisono/extensions/compression/one_bit.hpp"
 #include "unisono/extensions/compression/power_sgd.hpp"
 #include "unisono/extensions/compression/top_k.hpp"
-#include "unisono/reducer/ring.hpp"
-#include "unisono/reducer/tree.hpp"
+#include "unisono/reducer/scheduled.hpp"
 #include "unisono/simulate.hpp"
 #include "unisono/trainer/trainer.hpp"
 

@@ -7,8 +7,8 @@
 #include <unisono/extensions/automatic/reducer.hpp>
 #include <unisono/extensions/compression/cast.hpp>
 #include <unisono/extensions/compression/one_bit.hpp>
-#include <unisono/guard/clip_by_norm.hpp>
-#include <unisono/guard/none.hpp>
+#include <unisono/guard/clipping.hpp>
+#include <unisono/guard/guard.hpp>
 
 #include <cstddef>
 #include <string>

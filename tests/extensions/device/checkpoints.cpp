@@ -6,7 +6,7 @@
 #include "support/folder.hpp"
 
 #include <unisono/extensions/checkpoint/checkpoints.hpp>
-#include <unisono/sharding/state.hpp>
+#include <unisono/sharding/sharding.hpp>
 #include <unisono/trainer/hashes.hpp>
 
 #include <array>

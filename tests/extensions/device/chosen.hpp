@@ -7,9 +7,7 @@
 
 #include <unisono/unisono.hpp>
 
-#include <unisono/accumulation/samples.hpp>
-#include <unisono/accumulation/steps.hpp>
-#include <unisono/accumulation/tokens.hpp>
+#include <unisono/accumulation/accumulation.hpp>
 #include <unisono/extensions/automatic/reducer.hpp>
 #include <unisono/extensions/compression/adasum.hpp>
 #include <unisono/extensions/compression/cast.hpp>
@@ -22,10 +20,8 @@
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/optimizer/rmsprop.hpp>
 #include <unisono/reducer/parameter_server.hpp>
-#include <unisono/sampler/interleaved.hpp>
-#include <unisono/sampler/scatter.hpp>
-#include <unisono/sampler/sequential.hpp>
-#include <unisono/sharding/state.hpp>
+#include <unisono/sampler/samplers.hpp>
+#include <unisono/sharding/sharding.hpp>
 
 #include <cstddef>
 #include <span>

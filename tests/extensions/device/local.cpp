@@ -8,7 +8,7 @@
 #include <unisono/extensions/compression/one_bit.hpp>
 #include <unisono/extensions/updates/streaming_diloco.hpp>
 #include <unisono/optimizer/adam.hpp>
-#include <unisono/update/local_steps.hpp>
+#include <unisono/update/averaging.hpp>
 
 #include <array>
 #include <cstddef>

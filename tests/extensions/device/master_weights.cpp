@@ -5,14 +5,13 @@
 #include "support/folder.hpp"
 
 #include <unisono/extensions/checkpoint/checkpoints.hpp>
-#include <unisono/guard/clip_by_norm.hpp>
-#include <unisono/guard/clip_by_value.hpp>
+#include <unisono/guard/clipping.hpp>
 #include <unisono/guard/loss_scaling.hpp>
 #include <unisono/master_weights.hpp>
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/reproducible.hpp>
-#include <unisono/sharding/state.hpp>
-#include <unisono/update/local_steps.hpp>
+#include <unisono/sharding/sharding.hpp>
+#include <unisono/update/averaging.hpp>
 
 #include <array>
 #include <cmath>

@@ -11,13 +11,12 @@
 #include <unisono/extensions/updates/gossip.hpp>
 #include <unisono/extensions/updates/hogwild.hpp>
 #include <unisono/extensions/updates/streaming_diloco.hpp>
-#include <unisono/guard/none.hpp>
+#include <unisono/guard/guard.hpp>
 #include <unisono/reducer/parameter_server.hpp>
 #include <unisono/reproducible.hpp>
 #include <unisono/sharded.hpp>
-#include <unisono/sharding/state.hpp>
-#include <unisono/update/diloco.hpp>
-#include <unisono/update/local_steps.hpp>
+#include <unisono/sharding/sharding.hpp>
+#include <unisono/update/averaging.hpp>
 
 #include <cstdio>
 

@@ -7,11 +7,10 @@
 
 #include <unisono/extensions/checkpoint/checkpoints.hpp>
 #include <unisono/extensions/compression/cast.hpp>
-#include <unisono/guard/clip_by_norm.hpp>
-#include <unisono/guard/clip_by_value.hpp>
+#include <unisono/guard/clipping.hpp>
 #include <unisono/guard/loss_scaling.hpp>
 #include <unisono/optimizer/adam.hpp>
-#include <unisono/reducer/tree.hpp>
+#include <unisono/reducer/scheduled.hpp>
 #include <unisono/reproducible.hpp>
 #include <unisono/sharded.hpp>
 

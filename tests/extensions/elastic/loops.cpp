@@ -3,7 +3,7 @@
 // process makes other calls than the others: it gets an error, and they do not.
 #include <unisono/collective/all_reduce.hpp>
 #include <unisono/optimizer/adam.hpp>
-#include <unisono/sharding/state.hpp>
+#include <unisono/sharding/sharding.hpp>
 #include <unisono/simulate_elastic.hpp>
 #include <unisono/trainer/hashes.hpp>
 #include <unisono/trainer/reproducible.hpp>

@@ -5,7 +5,7 @@
 #include "support/owners_or_all.hpp"
 
 #include <unisono/reducer/parameter_server.hpp>
-#include <unisono/sharding/state.hpp>
+#include <unisono/sharding/sharding.hpp>
 #include <unisono/unisono.hpp>
 
 #include <array>

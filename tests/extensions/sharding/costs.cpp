@@ -11,7 +11,7 @@
 #include "unisono/group/run.hpp"
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/optimizer/sgd.hpp"
-#include "unisono/sharding/state.hpp"
+#include "unisono/sharding/sharding.hpp"
 #include "unisono/simulate.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"

@@ -3,8 +3,7 @@
 #include "../../../bench/support/layers.hpp"
 
 #include <unisono/extensions/compression/cast.hpp>
-#include <unisono/reducer/halving_doubling.hpp>
-#include <unisono/reducer/ring.hpp>
+#include <unisono/reducer/scheduled.hpp>
 #include <unisono/simulate.hpp>
 #include <unisono/trainer/trainer.hpp>
 

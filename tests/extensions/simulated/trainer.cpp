@@ -4,11 +4,9 @@
 #include "../../base/trainer/models.hpp"
 #include "support/owners_or_all.hpp"
 
-#include <unisono/accumulation/steps.hpp>
-#include <unisono/reducer/halving_doubling.hpp>
+#include <unisono/accumulation/accumulation.hpp>
 #include <unisono/reducer/parameter_server.hpp>
-#include <unisono/reducer/ring.hpp>
-#include <unisono/reducer/tree.hpp>
+#include <unisono/reducer/scheduled.hpp>
 #include <unisono/simulate.hpp>
 #include <unisono/trainer/reproducible.hpp>
 #include <unisono/trainer/trainer.hpp>

@@ -5,8 +5,8 @@
 
 #include <unisono/extensions/device/model.hpp>
 #include <unisono/optimizer/adam.hpp>
-#include <unisono/reducer/ring.hpp>
-#include <unisono/sharding/state.hpp>
+#include <unisono/reducer/scheduled.hpp>
+#include <unisono/sharding/sharding.hpp>
 #include <unisono/trainer/trainer.hpp>
 #include <unisono/unisono.hpp>
 

@@ -1,6 +1,6 @@
 #include "support.hpp"
 
-#include <unisono/guard/clip_by_value.hpp>
+#include <unisono/guard/clipping.hpp>
 #include <unisono/optimizer/adagrad.hpp>
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/optimizer/rmsprop.hpp>

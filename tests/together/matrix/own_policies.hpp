@@ -2,7 +2,6 @@
 // combinations that were tried.
 #pragma once
 
-#include "unisono/layout/bucket_facts.hpp"
 #include "unisono/layout/owners.hpp"
 #include "unisono/update/update.hpp"
 

@@ -5,10 +5,7 @@
 
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/automatic/cost_model.hpp"
-#include "unisono/reducer/halving_doubling.hpp"
-#include "unisono/reducer/native.hpp"
-#include "unisono/reducer/ring.hpp"
-#include "unisono/reducer/tree.hpp"
+#include "unisono/reducer/scheduled.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 

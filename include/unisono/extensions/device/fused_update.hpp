@@ -6,7 +6,6 @@
 /// model's 16-bit copy of the parameters.
 
 #include "unisono/arithmetic/values.hpp"
-#include "unisono/guard/clip_by_value.hpp"
 #include "unisono/guard/clipping.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 

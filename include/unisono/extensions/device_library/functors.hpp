@@ -7,7 +7,7 @@
 
 #include "unisono/arithmetic/scale.hpp"
 #include "unisono/extensions/device/fused_update.hpp"
-#include "unisono/guard/clip_by_value.hpp"
+#include "unisono/guard/clipping.hpp"
 #include "unisono/optimizer/adagrad.hpp"
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/optimizer/rmsprop.hpp"

@@ -3,7 +3,7 @@
 /// \file
 /// Each rank keeps the summed gradients of its own slices only.
 
-#include "unisono/sharding/state.hpp"
+#include "unisono/sharding/sharding.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 

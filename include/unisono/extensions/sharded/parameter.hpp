@@ -3,7 +3,7 @@
 /// \file
 /// Each rank keeps its slices of parameters, gradients and optimizer state.
 
-#include "unisono/sharding/state.hpp"
+#include "unisono/sharding/sharding.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 

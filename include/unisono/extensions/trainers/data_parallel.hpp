@@ -20,7 +20,7 @@
 #include "unisono/core/text.hpp"
 #include "unisono/model/with_loss.hpp"
 #include "unisono/reducer/parameter_server.hpp"
-#include "unisono/sampler/scatter.hpp"
+#include "unisono/sampler/samplers.hpp"
 #include "unisono/trainer/trainer.hpp"
 
 #include <array>

@@ -12,8 +12,8 @@
 /// Every rank runs the same optimizer on the same numbers; the passes over the data are
 /// distributed.
 
-#include "unisono/accumulation/samples.hpp"
-#include "unisono/sampler/sequential.hpp"
+#include "unisono/accumulation/accumulation.hpp"
+#include "unisono/sampler/samplers.hpp"
 #include "unisono/trainer/parts.hpp"
 #include "unisono/trainer/trainer.hpp"
 

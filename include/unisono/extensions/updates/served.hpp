@@ -40,7 +40,7 @@
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/value.hpp"
-#include "unisono/layout/bucket_facts.hpp"
+#include "unisono/layout/owners.hpp"
 #include "unisono/sharding/sharding.hpp"
 #include "unisono/update/update.hpp"
 

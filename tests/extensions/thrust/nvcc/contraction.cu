@@ -3,7 +3,7 @@
 #include <unisono/arithmetic/accumulate.hpp>
 #include <unisono/arithmetic/operations.hpp>
 #include <unisono/extensions/thrust/elements.hpp>
-#include <unisono/guard/clip_by_value.hpp>
+#include <unisono/guard/clipping.hpp>
 #include <unisono/optimizer/adagrad.hpp>
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/optimizer/rmsprop.hpp>
