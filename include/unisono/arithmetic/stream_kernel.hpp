@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// Combinations on a device, enqueued on a stream: the declaration, which a compiler for the device
-/// completes.
+/// Arithmetic on device memory, enqueued on a stream: the declarations, which a compiler for the
+/// device completes.
 
+#include "unisono/core/config.hpp"
 #include "unisono/core/element.hpp"
 
 #include <cstddef>
@@ -25,5 +26,17 @@ struct StreamKernel;
 /// True if this translation unit can run the operation on the device.
 template <class Op, class T>
 concept has_stream_kernel = requires { static_cast<StreamKernelFunction>(&StreamKernel<Op, T>::call); };
+
+/// `StreamArithmetic<Stream>(stream)` has the functions of ThrustArithmetic (thrust.hpp) for device
+/// addresses, with their bits. They are enqueued on the stream, in order; a function that returns a
+/// number waits for it. Declared here; defined by extensions/device_library/stream.hpp for sources
+/// that link to unisono::devices, and by extensions/thrust/stream.hpp if a compiler for the device
+/// sees it.
+template <class Stream>
+struct StreamArithmetic;
+
+/// True if this source can compute on the device.
+template <class Stream>
+concept has_stream_arithmetic = requires(Stream stream) { StreamArithmetic<Stream>(stream); };
 
 UNISONO_NAMESPACE_END

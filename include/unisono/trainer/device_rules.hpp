@@ -4,7 +4,7 @@
 /// The rules for models on a device: what such a model requires of its group and of the policies. A
 /// table of rules, as in policy_rules.hpp.
 
-#include "unisono/arithmetic/stream_arithmetic.hpp"
+#include "unisono/arithmetic/stream_kernel.hpp"
 #include "unisono/core/device_span.hpp"
 #include "unisono/core/rule.hpp"
 #include "unisono/core/value.hpp"

@@ -9,7 +9,7 @@
 /// sum.
 
 #include "unisono/arithmetic/square_sum.hpp"
-#include "unisono/arithmetic/stream_arithmetic.hpp"
+#include "unisono/arithmetic/stream_kernel.hpp"
 #include "unisono/extensions/device/fused_update.hpp"
 #include "unisono/extensions/device/on_device.hpp"
 #include "unisono/trainer/agreement.hpp"

@@ -9,7 +9,7 @@
 ///     un::Trainer trainer{world, master, un::LossScaling{}, un::AdamW{}};
 
 #include "unisono/arithmetic/accumulate.hpp"
-#include "unisono/arithmetic/stream_arithmetic.hpp"
+#include "unisono/arithmetic/stream_kernel.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/device/low_weights.hpp"

@@ -10,7 +10,6 @@
 #include "unisono/arithmetic/narrow_grid.hpp"
 #include "unisono/arithmetic/operations.hpp"
 #include "unisono/arithmetic/square_sum.hpp"
-#include "unisono/arithmetic/stream_arithmetic.hpp"
 #include "unisono/arithmetic/stream_kernel.hpp"
 #include "unisono/extensions/device_library/functors.hpp"
 #include "unisono/extensions/device_library/kernel.hpp"

@@ -5,7 +5,6 @@
 /// docs/device.md.
 
 #include "unisono/arithmetic/operations.hpp"
-#include "unisono/arithmetic/stream_arithmetic.hpp"
 #include "unisono/arithmetic/stream_kernel.hpp"
 #include "unisono/extensions/thrust/thrust.hpp"
 

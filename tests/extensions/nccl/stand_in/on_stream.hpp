@@ -5,7 +5,7 @@
 
 #include <unisono/arithmetic/grid.hpp>
 #include <unisono/arithmetic/square_sum.hpp>
-#include <unisono/arithmetic/stream_arithmetic.hpp>
+#include <unisono/arithmetic/stream_kernel.hpp>
 
 #include <cstddef>
 #include <cstdint>
