@@ -22,7 +22,7 @@
 /// - `reproducible` (summation): sums do not depend on order and grouping.
 /// - `logical` (replicas): the number of replicas does not depend on the number of ranks.
 ///
-/// policy_rules.hpp has the rules in terms of these properties.
+/// rules.hpp has the rules in terms of these properties.
 
 #include "unisono/core/policy.hpp"
 #include "unisono/layout/layout.hpp"

@@ -1,10 +1,10 @@
 // The tables of docs/rules.md are the rows of the rules themselves.
-#include "unisono/trainer/rules.hpp"
+#include "unisono/extensions/elastic/rules.hpp"
 #include "unisono/extensions/checkpoint/checkpoints.hpp"
 #include "unisono/extensions/compression/one_bit.hpp"
 #include "unisono/extensions/compression/top_k.hpp"
-#include "unisono/extensions/elastic/rules.hpp"
 #include "unisono/extensions/trainers/full_batch.hpp"
+#include "unisono/trainer/policy_set.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/update/averaging.hpp"

@@ -92,7 +92,7 @@ struct Resumed {
 
 namespace detail {
 
-/// The trainings that checkpoints can hold: a table of rules, as in trainer/policy_rules.hpp.
+/// The trainings that checkpoints can hold: a table of rules, as in trainer/rules.hpp.
 namespace checkpoint_rule {
 
 UNISONO_RULE_OF("Checkpoints", one_position, "a checkpoint has one position, and the update has servers",

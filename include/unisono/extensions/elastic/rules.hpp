@@ -1,13 +1,13 @@
 #pragma once
 
 /// \file
-/// The trainings that an elastic world can run: a table of rules, as in trainer/policy_rules.hpp;
+/// The trainings that an elastic world can run: a table of rules, as in trainer/rules.hpp;
 /// a warning if some ranks host more replicas than others, and policies for fewer ranks.
 
 #include "unisono/core/rule.hpp"
 #include "unisono/core/text.hpp"
-#include "unisono/trainer/model_rules.hpp"
 #include "unisono/trainer/policies.hpp"
+#include "unisono/trainer/rules.hpp"
 
 #include <cstdint>
 #include <cstdio>
