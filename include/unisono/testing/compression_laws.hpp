@@ -110,12 +110,15 @@ private:
 
     /// One update: returns the result for all ranks' gradients. If `update` is negative, the
     /// gradients are zero.
+    /// `corrected`: what `correct` gets before `finish`, if it is not 1.
     template <class T, class Wire>
-    std::vector<T> exchange(Group<InProcess>& world, Wire& wire, int update) {
+    std::vector<T> exchange(Group<InProcess>& world, Wire& wire, int update, [[maybe_unused]] double corrected = 1) {
         auto reduction = NativeReducer{}.start(world);
         std::vector<T> values(count_);
         for (std::size_t i = 0; i < count_ && update >= 0; ++i) values[i] = gradient<T>(world.rank(), update, i);
         for (std::size_t b = 0; b < buckets_.size(); ++b) wire.begin(b, values.data() + buckets_[b].first, reduction);
+        if constexpr (requires { wire.correct(corrected); })
+            if (corrected != 1) wire.correct(corrected);
         wire.finish();
         return values;
     }
@@ -140,6 +143,35 @@ private:
                 break;
             }
         barrier(world);
+    }
+
+    /// Two updates, of which the second counts what the first has left over `rescaled` times, and
+    /// `corrected` says during its exchange that it should have been as many times more.
+    template <class T>
+    void rest_counts(Group<InProcess>& world, double rescaled, double corrected) {
+        auto wire = unisono::detail::start_compression<T>(policy_, world, buckets_, parameters_);
+        std::vector<double> total(count_), expected(count_);
+        double largest = 0;
+        for (int update = 0; update < 2 + trial_.updates_until_all; ++update) {
+            if (update == 1) wire.rescale(rescaled);
+            const std::vector<T> values =
+                exchange<T>(world, wire, update < 2 ? update : -1, update == 1 ? corrected : 1);
+            for (std::size_t i = 0; i < count_; ++i) {
+                total[i] += static_cast<double>(values[i]);
+                for (int rank = 0; rank < ranks_ && update < 2; ++rank)
+                    expected[i] += static_cast<double>(gradient<T>(rank, update, i));
+                if (update == 0) // of what is left over, so much is not sent
+                    expected[i] -= (1 - rescaled * corrected) * (expected[i] - total[i]);
+                largest = std::max(largest, std::abs(expected[i]));
+            }
+        }
+        const std::string called = corrected == 1 ? concat({"rescale(", rescaled, ")"})
+                                                  : concat({"rescale(", rescaled, ") and correct(", corrected, ")"});
+        for (std::size_t i = 0; i < count_; ++i)
+            if (!(std::abs(total[i] - expected[i]) <= 2 * trial_.tolerance * largest))
+                return add(
+                    concat({"element ", i, " adds up to ", total[i], " after ", called, "; expected ", expected[i],
+                            ", in which what was left over counts ", rescaled * corrected, " times"}));
     }
 
     template <class T>
@@ -171,6 +203,11 @@ private:
                     break;
                 }
         }
+        if constexpr (requires { wire.rescale(0.5); }) {
+            if (trial_.loses_nothing) rest_counts<T>(world, 0.5, 1);
+            if constexpr (requires { wire.correct(2.0); })
+                if (trial_.loses_nothing) rest_counts<T>(world, 0.5, 2);
+        }
         static_cast<void>(exchange<T>(world, wire, 5));
         wire.forget();
         expect_zeros(exchange<T>(world, wire, -1), world, "of zeros, after forget,");
@@ -195,9 +232,10 @@ private:
 
 } // namespace detail
 
-/// All ranks have the same bits. Zeros stay zeros. Nothing that error feedback keeps is lost, and
-/// nothing remains after `forget`. A run depends only on its gradients, and after `restart` not on
-/// those before. In float and double, on each number of ranks, for buckets of these sizes.
+/// All ranks have the same bits. Zeros stay zeros. Nothing that error feedback keeps is lost, also
+/// if `rescale` and `correct`, where the run has them, change how often it counts, and nothing
+/// remains after `forget`. A run depends only on its gradients, and after `restart` not on those
+/// before. In float and double, on each number of ranks, for buckets of these sizes.
 template <compression_policy Policy>
     requires(Policy::compresses)
 Violations compression_laws(const Policy& policy, const CompressionTrial& trial = {}) {

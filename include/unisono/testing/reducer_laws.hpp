@@ -98,6 +98,9 @@ public:
                                         auto verbs = policy_.start(world);
                                         laws<float>(world, verbs);
                                         laws<double>(world, verbs);
+                                        if constexpr (sums<std::int64_t>(verbs)) laws<std::int64_t>(world, verbs);
+                                        else if (world.rank() == 0)
+                                            add("the run sums no std::int64_t, by which Reproducible sums");
                                     },
                                     {.timeout = trial_.timeout});
         } catch (const std::exception& thrown) {
@@ -111,12 +114,18 @@ private:
         found_.add(concat({"on ", ranks_, " ranks: ", what}));
     }
 
+    template <class T, class Verbs>
+    static consteval bool sums(const Verbs&) {
+        return requires(Verbs& verbs, Group<InProcess>& world, std::span<T> values) { verbs.sum(world, values); } ||
+               requires(Verbs& verbs, Group<InProcess>& world, std::span<T> values) { verbs.sum_to(world, values, 0); };
+    }
+
     /// Whole numbers whose sums are exact in any order, and that need all digits of T.
     template <class T>
     T term(int rank, std::size_t i) const {
         const std::int64_t parts = std::int64_t{ranks_} * (ranks_ + 1) / 2; // rank r's share is r + 1 of these parts
         const std::int64_t most =
-            std::max<std::int64_t>(11, (std::int64_t{1} << std::numeric_limits<T>::digits) / parts);
+            std::max<std::int64_t>(11, (std::int64_t{1} << std::min(std::numeric_limits<T>::digits, 53)) / parts);
         const auto mixed = static_cast<std::int64_t>((i + 1) * std::uint64_t{0x9e3779b97f4a7c15} >> 8); // 56 bits
         return static_cast<T>((rank + 1) * (mixed % (2 * most - 1) - (most - 1)));
     }

@@ -69,6 +69,8 @@ struct Mutant {
         void forget() {
             if (Spoil::forgets) wire.forget();
         }
+        void rescale(double factor) { wire.rescale(Spoil::rescaled(factor)); }
+        void correct(double factor) { wire.correct(Spoil::corrected(factor)); }
         [[nodiscard]] std::size_t bytes() const { return wire.bytes(); }
     };
     template <class T, class World>
@@ -81,6 +83,14 @@ struct Nothing {
     static constexpr bool forgets = true;
     static void before(auto&, auto*, std::size_t, int) {}
     static void after(auto&, auto*, std::size_t, int) {}
+    static double rescaled(double factor) { return factor; }
+    static double corrected(double factor) { return factor; }
+};
+struct RescalesWrongly : Nothing {
+    static double rescaled(double factor) { return 42 * factor; }
+};
+struct CorrectsNothing : Nothing {
+    static double corrected(double) { return 1; }
 };
 struct KeepsAfterForget : Nothing {
     static constexpr bool forgets = false;
@@ -107,6 +117,9 @@ BOOST_AUTO_TEST_CASE(mutants) {
     expect_reported(compression_laws(Mutant<KeepsAfterForget>{}), {"mutant compression", "after forget", "expected 0"});
     expect_reported(compression_laws(Mutant<OtherBits>{}), {"on 2 ranks", "on rank 1 and"});
     expect_reported(compression_laws(Mutant<DropsTheSmall>{}), {"the gradients add up to"});
+    expect_reported(compression_laws(Mutant<RescalesWrongly>{}), {"after rescale(0.5", "left over counts 0.5"});
+    expect_reported(compression_laws(Mutant<CorrectsNothing>{}),
+                    {"after rescale(0.5", "and correct(2", "left over counts 1.0"});
     expect_reported(compression_laws(Mutant<AddsABit>{}), {"of zeros element", "expected 0"});
     expect_reported(compression_laws(un::Int8Wire{.error_feedback = false}), {"the gradients add up to"});
     expect_reported(compression_laws(un::Int8Wire{.block = 0}), {"check() threw", "block is 0"});

@@ -77,6 +77,17 @@ struct Rounds : LawfulVerbs {
         return LawfulVerbs::sum(group, values);
     }
 };
+/// Sums only floating-point numbers.
+struct OnlyFloats : LawfulVerbs {
+    template <class World, std::floating_point T>
+    un::Operation sum(World& group, std::span<T> values) const {
+        return LawfulVerbs::sum(group, values);
+    }
+    template <class World, std::floating_point T>
+    un::Operation sum_to(World& group, std::span<T> values, int owner) const {
+        return LawfulVerbs::sum_to(group, values, owner);
+    }
+};
 struct RankZeroIsSilent : LawfulVerbs {
     template <class World, class T>
     un::Operation sum(World& group, std::span<T> values) const {
@@ -114,6 +125,7 @@ BOOST_AUTO_TEST_CASE(mutants) {
     expect_reported(reducer_laws(MutantReducer<Rounds<un::bfloat16>>{}, quick),
                     {"on 1 ranks", "the sum of all ranks' is"});
     expect_reported(reducer_laws(MutantReducer<Rounds<float>>{}, quick), {"on 1 ranks", "the sum of all ranks' is"});
+    expect_reported(reducer_laws(MutantReducer<OnlyFloats>{}, quick), {"sums no std::int64_t"});
     expect_reported(reducer_laws(MutantReducer<RankZeroIsSilent>{}, impatient), {"on 2 ranks: threw"});
     expect_reported(reducer_laws(un::ParameterServerReducer{.servers = 2}, quick), {"on 1 ranks: threw", "servers"});
 }
