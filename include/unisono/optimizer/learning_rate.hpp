@@ -230,7 +230,8 @@ UNISONO_DEFINITION void CosineRate::check() const {
 UNISONO_DEFINITION double CosineRate::rate(double base, const RatePoint& point) const {
     const std::uint64_t length = updates != 0 ? updates : point.updates_total;
     if (length == 0) {
-        refuse_input("CosineRate.updates is 0 and the length of the training is unknown; expected one of the two");
+        refuse_input("CosineRate.updates is 0 and the length of the training is unknown, as in a loop of your own or "
+                     "with AccumulateTokens; expected one of the two");
     }
     const double done = static_cast<double>(std::min(point.update, length)) / static_cast<double>(length);
     return base * (final_factor + (1 - final_factor) * (1 + detail::cosine_of(std::numbers::pi * done)) / 2);
