@@ -7,11 +7,10 @@
 ///   pass.
 /// - extensions/sharded/resident_units.hpp: `ResidentUnits`, such a model with all its memory on
 ///   every rank.
-/// - extensions/sharded/gradient.hpp: `GradientSharding`, ZeRO's second stage.
-/// - extensions/sharded/parameter.hpp: `ParameterSharding`, ZeRO's third stage.
+/// - extensions/sharded/policies.hpp: `GradientSharding`, ZeRO's second stage.
+/// - extensions/sharded/policies.hpp: `ParameterSharding`, ZeRO's third stage.
 
-#include "unisono/extensions/sharded/gradient.hpp"
-#include "unisono/extensions/sharded/parameter.hpp"
+#include "unisono/extensions/sharded/policies.hpp"
 #include "unisono/extensions/sharded/resident_units.hpp"
 #include "unisono/extensions/sharded/store.hpp"
 #include "unisono/extensions/sharded/unit_pass.hpp"

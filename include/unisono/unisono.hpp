@@ -11,7 +11,6 @@
 #include "unisono/arithmetic/kernels.hpp"
 #include "unisono/arithmetic/operations.hpp"
 #include "unisono/arithmetic/reduction.hpp"
-#include "unisono/arithmetic/scale.hpp"
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/arithmetic/vectorised.hpp"
 #include "unisono/collective/collective.hpp"

@@ -5,9 +5,6 @@
 /// with common parameters (Hogwild), with neighbours (Gossip), and in parts (StreamingDiloco).
 
 #include "unisono/extensions/updates/asynchronous.hpp"
-#include "unisono/extensions/updates/backup_workers.hpp"
-#include "unisono/extensions/updates/bounded_staleness.hpp"
-#include "unisono/extensions/updates/delay_compensated.hpp"
 #include "unisono/extensions/updates/gossip.hpp"
 #include "unisono/extensions/updates/hogwild.hpp"
 #include "unisono/extensions/updates/streaming_diloco.hpp"

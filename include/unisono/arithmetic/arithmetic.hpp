@@ -16,8 +16,8 @@
 /// - operations.hpp: `Sum`, `Product`, `Min`, `Max`, `WeightedMean`, your own; `make_reduction`.
 ///   For collectives.
 /// - kernels.hpp: the combine kernel, n sources to m targets; `copy_bytes`. For executors.
-/// - scale.hpp: `scale`, `divide`. For weights of replicas and their mean.
-/// - accumulate.hpp: y = w x and y += w x. For micro-batches.
+/// - accumulate.hpp: `scale`, `divide`, for weights of replicas and their mean; y = w x and
+///   y += w x, for micro-batches.
 /// - apply.hpp: `apply(functor, spans...)`. For optimizers, and any element-wise formula.
 /// - scan.hpp: `first_non_finite`, `first_at_least`, `sum_of_squares`. For guards and clipping.
 /// - grid.hpp, grid_sum.hpp: sums whose bits do not depend on order and grouping. For reproducible

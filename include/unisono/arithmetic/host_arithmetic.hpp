@@ -6,7 +6,6 @@
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/arithmetic/apply.hpp"
-#include "unisono/arithmetic/scale.hpp"
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/core/standard.hpp"
 

@@ -3,7 +3,7 @@
 /// \file
 /// all_reduce: every rank gets the reduction of all ranks' elements.
 
-#include "unisono/arithmetic/scale.hpp"
+#include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/collective/shell.hpp"
 
 #include <cstring>

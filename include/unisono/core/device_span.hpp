@@ -4,15 +4,34 @@
 /// Elements in device memory: the counterpart of `std::span`, without access to elements, so that
 /// no host code reads them by mistake.
 
+#include "unisono/core/config.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/core/text.hpp"
 
 #include <concepts>
 #include <cstddef>
+#include <span>
 #include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
+
+namespace detail {
+
+template <class B>
+inline constexpr bool is_span = false;
+template <class T, std::size_t Extent>
+inline constexpr bool is_span<std::span<T, Extent>> = true;
+
+template <class B>
+concept spannable = requires(B& b) { std::span(b); };
+
+template <spannable B>
+constexpr auto as_span(B& b) {
+    return std::span(b);
+}
+
+} // namespace detail
 
 /// `size()` elements at an address in device memory; does not own them. Collectives accept it if
 /// the transport has a device.

@@ -20,8 +20,8 @@
 /// Absent: files and formats, shuffling (samplers do it), augmentation (do it in `batch`; random
 /// numbers that depend on the index alone are in core/random.hpp).
 
+#include "unisono/core/device_span.hpp"
 #include "unisono/core/error.hpp"
-#include "unisono/core/spans.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/value.hpp"

@@ -51,7 +51,6 @@
 
 #include "unisono/core/device_span.hpp"
 #include "unisono/core/element.hpp"
-#include "unisono/core/spans.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/value.hpp"

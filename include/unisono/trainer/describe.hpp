@@ -8,7 +8,7 @@
 #include "unisono/guard/loss_scaling.hpp"
 #include "unisono/layout/owners.hpp"
 #include "unisono/observe/table.hpp"
-#include "unisono/trainer/parameter_matrices.hpp"
+#include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/plan.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/report.hpp"

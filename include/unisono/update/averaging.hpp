@@ -4,7 +4,7 @@
 /// The run of updates whose ranks synchronise by sums of parameters: LocalSteps and Diloco. Also
 /// the base of the runs of StreamingDiloco and Gossip.
 
-#include "unisono/arithmetic/scale.hpp"
+#include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/layout/owners.hpp"
 #include "unisono/optimizer/optimizer.hpp"

@@ -2,7 +2,6 @@
 
 #include <unisono/arithmetic/accumulate.hpp>
 #include <unisono/arithmetic/apply.hpp>
-#include <unisono/arithmetic/scale.hpp>
 #include <unisono/arithmetic/scan.hpp>
 
 #include <boost/test/unit_test.hpp>

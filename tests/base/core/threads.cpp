@@ -1,7 +1,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "unisono/core/descriptor.hpp"
-#include "unisono/core/spans.hpp"
+#include "unisono/core/device_span.hpp"
 #include "unisono/core/threads.hpp"
 
 #include <array>

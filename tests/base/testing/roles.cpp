@@ -2,8 +2,7 @@
 #include "support.hpp"
 
 #include "support/owners_or_all.hpp"
-#include "unisono/extensions/sharded/gradient.hpp"
-#include "unisono/extensions/sharded/parameter.hpp"
+#include "unisono/extensions/sharded/policies.hpp"
 #include "unisono/sharding/sharding.hpp"
 #include "unisono/testing/sharding_laws.hpp"
 #include "unisono/testing/weighing_laws.hpp"

@@ -3,7 +3,7 @@
 
 #include "unisono/extensions/compression/cast.hpp"
 #include "unisono/extensions/compression/int8.hpp"
-#include "unisono/extensions/updates/bounded_staleness.hpp"
+#include "unisono/extensions/updates/asynchronous.hpp"
 #include "unisono/guard/clipping.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/guard/loss_scaling.hpp"

@@ -3,9 +3,6 @@
 
 #include "unisono/core/memory.hpp"
 #include "unisono/extensions/updates/asynchronous.hpp"
-#include "unisono/extensions/updates/backup_workers.hpp"
-#include "unisono/extensions/updates/bounded_staleness.hpp"
-#include "unisono/extensions/updates/delay_compensated.hpp"
 #include "unisono/model/model.hpp"
 
 #include <array>

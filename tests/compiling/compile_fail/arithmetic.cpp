@@ -6,8 +6,8 @@
 #define __FAST_MATH__ 1
 #endif
 
+#include <unisono/arithmetic/accumulate.hpp>
 #include <unisono/arithmetic/operations.hpp>
-#include <unisono/arithmetic/scale.hpp>
 
 #include <span>
 

@@ -7,8 +7,6 @@
 #include "unisono/extensions/master_weights/master_weights.hpp"
 #include "unisono/extensions/tcp/tcp.hpp"
 #include "unisono/extensions/updates/asynchronous.hpp"
-#include "unisono/extensions/updates/bounded_staleness.hpp"
-#include "unisono/extensions/updates/delay_compensated.hpp"
 #include "unisono/extensions/updates/gossip.hpp"
 #include "unisono/extensions/updates/hogwild.hpp"
 #include "unisono/guard/clipping.hpp"

@@ -1,6 +1,5 @@
 // A sharding of gradients requires a model in units, and a model in units requires such a sharding.
-#include "unisono/extensions/sharded/gradient.hpp"
-#include "unisono/extensions/sharded/parameter.hpp"
+#include "unisono/extensions/sharded/policies.hpp"
 #include "unisono/extensions/sharded/store.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/trainer/trainer.hpp"

@@ -6,8 +6,6 @@
 #include <unisono/automatic.hpp>
 #include <unisono/extensions/compression/power_sgd.hpp>
 #include <unisono/extensions/updates/asynchronous.hpp>
-#include <unisono/extensions/updates/bounded_staleness.hpp>
-#include <unisono/extensions/updates/delay_compensated.hpp>
 #include <unisono/extensions/updates/gossip.hpp>
 #include <unisono/extensions/updates/hogwild.hpp>
 #include <unisono/extensions/updates/streaming_diloco.hpp>

@@ -4,8 +4,7 @@
 
 #include "unisono/automatic.hpp"
 #include "unisono/extensions/master_weights/master_weights.hpp"
-#include "unisono/extensions/sharded/gradient.hpp"
-#include "unisono/extensions/sharded/parameter.hpp"
+#include "unisono/extensions/sharded/policies.hpp"
 #include "unisono/extensions/sharded/resident_units.hpp"
 #include "unisono/extensions/sharded/store.hpp"
 #include "unisono/group/run.hpp"

@@ -3,8 +3,7 @@
 
 #include "support/allocation_counter.hpp"
 
-#include "unisono/extensions/sharded/gradient.hpp"
-#include "unisono/extensions/sharded/parameter.hpp"
+#include "unisono/extensions/sharded/policies.hpp"
 #include "unisono/extensions/sharded/store.hpp"
 #include "unisono/optimizer/sgd.hpp"
 #include "unisono/trainer/trainer.hpp"

@@ -13,8 +13,6 @@
 #include "unisono/extensions/compression/power_sgd.hpp"
 #include "unisono/extensions/compression/top_k.hpp"
 #include "unisono/extensions/updates/asynchronous.hpp"
-#include "unisono/extensions/updates/bounded_staleness.hpp"
-#include "unisono/extensions/updates/delay_compensated.hpp"
 #include "unisono/extensions/updates/hogwild.hpp"
 #include "unisono/extensions/updates/streaming_diloco.hpp"
 #include "unisono/trainer/reproducible.hpp"

@@ -6,9 +6,6 @@
 #include "matrix.hpp"
 
 #include "unisono/extensions/updates/asynchronous.hpp"
-#include "unisono/extensions/updates/backup_workers.hpp"
-#include "unisono/extensions/updates/bounded_staleness.hpp"
-#include "unisono/extensions/updates/delay_compensated.hpp"
 #include "unisono/extensions/updates/hogwild.hpp"
 
 namespace unisono_matrix {

@@ -5,7 +5,6 @@
 #include "matrix.hpp"
 
 #include "unisono/extensions/updates/asynchronous.hpp"
-#include "unisono/extensions/updates/delay_compensated.hpp"
 #include "unisono/extensions/updates/hogwild.hpp"
 
 #include <algorithm>

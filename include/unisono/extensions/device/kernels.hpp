@@ -42,7 +42,7 @@ private:
 
 namespace detail {
 
-/// `Low`: the model's 16-bit copy of its parameters (low_weights.hpp). It is always current.
+/// `Low`: the model's 16-bit copy of its parameters (master_weights.hpp). It is always current.
 template <class T, streaming_transport Transport, class Low>
 class DeviceKernels<T, Group<Transport>, Low> final : public Kernels<T> {
 public:

@@ -5,7 +5,7 @@
 /// optimizers, alone and between the clipping of a gradient and the 16-bit copy of a parameter,
 /// and those of its other policies.
 
-#include "unisono/arithmetic/scale.hpp"
+#include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/extensions/device/fused_update.hpp"
 #include "unisono/guard/clipping.hpp"
 #include "unisono/optimizer/adagrad.hpp"

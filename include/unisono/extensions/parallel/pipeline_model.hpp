@@ -11,7 +11,7 @@
 ///     un::Trainer trainer{mesh.axis("data"), model, un::StateSharding{}, un::AdamW{}};
 ///     trainer.fit(data, {.batch_size = 64, .progress = world.rank() == 0});
 
-#include "unisono/arithmetic/scale.hpp"
+#include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/extensions/parallel/agreement.hpp"

@@ -22,7 +22,6 @@
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/arithmetic/arithmetic.hpp"
 #include "unisono/arithmetic/narrow_grid.hpp"
-#include "unisono/arithmetic/scale.hpp"
 #include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/extensions/thrust/combine.hpp"
 #include "unisono/extensions/thrust/elements.hpp"

@@ -4,7 +4,6 @@
 /// Each rank makes updates of its own, and averages its parameters with those of a few other ranks.
 
 #include "unisono/arithmetic/accumulate.hpp"
-#include "unisono/arithmetic/scale.hpp"
 #include "unisono/collective/point_to_point.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"

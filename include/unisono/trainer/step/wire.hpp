@@ -5,7 +5,7 @@
 /// without its type, and the scale of what it leaves over.
 
 #include "unisono/compression/compression.hpp"
-#include "unisono/trainer/parameter_matrices.hpp"
+#include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/step/carrier.hpp"
 #include "unisono/trainer/step/gradient_sum.hpp"
