@@ -25,7 +25,7 @@ namespace detail {
 
 class Engine {
 public:
-    explicit Engine(Owned<Endpoint> endpoint) : endpoint_(std::move(endpoint)), own_(endpoint_->own_runs()) {}
+    explicit Engine(Owned<Endpoint> endpoint) : endpoint_(std::move(endpoint)), own_(endpoint_->transport_executor()) {}
     [[gnu::cold]] ~Engine() {
         while (lost_) lost_.take(lost_->after.release()); // one by one: there may be many
     }
@@ -40,7 +40,7 @@ public:
 
     Endpoint& endpoint() { return *endpoint_; }
     /// The transport's own collectives; null: it has none.
-    [[nodiscard]] OwnRuns* own() const { return own_.get(); }
+    [[nodiscard]] TransportExecutor* own() const { return own_.get(); }
     /// A group's last use of the transport.
     void close_group(std::uint64_t id) noexcept {
         endpoint_->close(id);
@@ -426,10 +426,10 @@ private:
 
     Driver* driver_ = nullptr; ///< another thread that advances operations
     Owned<Endpoint> endpoint_;
-    std::unique_ptr<OwnRuns> own_;     ///< null: the transport has no collectives of its own, and no device
-    List<OperationState*> operations_; ///< by number
-    List<std::uint32_t> unused_;       ///< numbers
-    Owned<OperationState> lost_;       ///< and those after it: dismissed, and perhaps still in flight
+    std::unique_ptr<TransportExecutor> own_; ///< null: the transport has no collectives of its own, and no device
+    List<OperationState*> operations_;       ///< by number
+    List<std::uint32_t> unused_;             ///< numbers
+    Owned<OperationState> lost_;             ///< and those after it: dismissed, and perhaps still in flight
     List<std::uint32_t> active_;
     AddressRoom room_;
     Fault blamed_; ///< found while this rank accessed peers' memory; reported to all ranks after that

@@ -410,10 +410,10 @@ UNISONO_DEFINITION void GroupCore::progress() {
     made.open(id, new_rank, ranks, std::move(members));
     made.state_->timeout = state_->timeout;
     std::copy(std::begin(state_->native), std::end(state_->native), made.state_->native);
-    if (detail::OwnRuns* const own = state_->engine->own(); own != nullptr && own->has_groups()) {
+    if (detail::TransportExecutor* const own = state_->engine->own(); own != nullptr && own->has_groups()) {
         const auto entry = state_->engine->enter();
         own->open_group(state_->id, id, colour, new_rank);
-        const auto is_open = [](void* of) { return static_cast<detail::OwnRuns*>(of)->group_is_open(); };
+        const auto is_open = [](void* of) { return static_cast<detail::TransportExecutor*>(of)->group_is_open(); };
         wait_for_devices("split", "the new group's communicator", is_open, own);
     }
     return made;

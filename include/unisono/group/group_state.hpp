@@ -107,7 +107,7 @@ namespace detail {
     const PlanFunction plan = call.by.plan != nullptr ? call.by.plan : native[static_cast<std::size_t>(call.what)];
     if (plan == nullptr) refuse_input({name_of(call.what), ": the group keeps no native schedule of it (keep_native)"});
     if (request.plan == nullptr) plan(group, call, request);
-    const OwnRuns* const own = engine->own();
+    const TransportExecutor* const own = engine->own();
     if (own != nullptr && own->has_mode() && request.plan->transports_own()) request.mode = {}; // it has its own
     detail::cut(*this, state, request, engine->endpoint().mapped() != nullptr);
 }

@@ -31,9 +31,9 @@ UNISONO_CERTIFY(collective_schedule<DisseminationBarrier>);
 
 /// A transport's own collective (NCCL's on a stream) as a schedule: the messages of
 /// DisseminationBarrier, which carry and compare the collective's signature. No rank ends before
-/// all have started the same one; the transport does the rest (transport/own_runs.hpp). The
-/// messages add this library's checks, deadlines and diagnosis. Only an executor whose transport
-/// has such collectives can run it; verify and cost see no data in it. `way` selects the
+/// all have started the same one; the transport does the rest (transport/transport_executor.hpp).
+/// The messages add this library's checks, deadlines and diagnosis. Only an executor whose
+/// transport has such collectives can run it; verify and cost see no data in it. `way` selects the
 /// transport's algorithm if it has several.
 template <Collective What>
 struct TransportsOwn : DisseminationBarrier {

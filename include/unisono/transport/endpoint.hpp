@@ -32,8 +32,8 @@
 #include "unisono/launch/launch.hpp"
 #include "unisono/transport/board.hpp"
 #include "unisono/transport/memory/mapped.hpp"
-#include "unisono/transport/own_runs.hpp"
 #include "unisono/transport/transport.hpp"
+#include "unisono/transport/transport_executor.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -164,7 +164,7 @@ public:
     [[nodiscard]] virtual int host_of(int) const { return 0; }
     /// The operations that this transport runs itself instead of the library's steps; null: none.
     /// The endpoint must outlive the result.
-    [[nodiscard]] virtual std::unique_ptr<detail::OwnRuns> own_runs() { return nullptr; }
+    [[nodiscard]] virtual std::unique_ptr<detail::TransportExecutor> transport_executor() { return nullptr; }
     /// Called before another thread drives this endpoint. Errors: refused if none may.
     virtual void check_may_change_threads() {}
 

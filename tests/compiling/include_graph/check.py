@@ -85,7 +85,7 @@ CONCEPT_HEADERS = {
     "trainer/failure.hpp": "how a rank tells the others that it failed: for whoever runs a model of the user's",
     "transport/stream_call.hpp": "what a transport with a device's stream is asked to do: part of the contract",
     "transport/endpoint.hpp": "what a group needs of a transport: the contract itself",
-    "transport/own_runs.hpp": "what a transport does itself: part of the contract",
+    "transport/transport_executor.hpp": "what a transport does itself: part of the contract",
     "transport/board.hpp": "what ranks with common memory share, whatever the transport: part of the contract",
 }
 

@@ -234,7 +234,9 @@ public:
         return detail::allocate_device(this->device(), bytes);
     }
 
-    [[nodiscard]] std::unique_ptr<detail::OwnRuns> own_runs() override { return detail::own_runs_of(*this); }
+    [[nodiscard]] std::unique_ptr<detail::TransportExecutor> transport_executor() override {
+        return detail::transport_executor_for(*this);
+    }
 
     // --- copies: see extensions/device/bounced_lanes.hpp -----------------------------------------
 

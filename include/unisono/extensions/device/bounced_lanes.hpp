@@ -23,7 +23,7 @@
 #include "unisono/extensions/device/stream_steps.hpp"
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/operation_state.hpp"
-#include "unisono/transport/own_runs.hpp"
+#include "unisono/transport/transport_executor.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -89,9 +89,9 @@ inline void weigh(const OperationState& operation, const LaneState& lane,
 }
 
 template <through_host_transport Transport>
-class OwnRunsOf<Transport> final : public OwnRuns {
+class TransportExecutorOf<Transport> final : public TransportExecutor {
 public:
-    explicit OwnRunsOf(Transport& transport) : transport_(transport) {}
+    explicit TransportExecutorOf(Transport& transport) : transport_(transport) {}
 
     /// Begins an operation that has been cut. It starts to copy when all operations before it have
     /// fetched all their data. So streams that it waits for hold up no other operation, and pinned

@@ -2,11 +2,11 @@
 
 /// \file
 /// A transport's own collectives on its device's stream: their programs, and the memory that the
-/// programs use. They are enqueued when operations start: see transport/own_runs.hpp.
+/// programs use. They are enqueued when operations start: see transport/transport_executor.hpp.
 
 #include "unisono/core/hash.hpp"
 #include "unisono/extensions/device/stream_steps.hpp"
-#include "unisono/transport/own_runs.hpp"
+#include "unisono/transport/transport_executor.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -18,9 +18,9 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 template <enqueues Transport>
-class OwnRunsOf<Transport> final : public OwnRuns {
+class TransportExecutorOf<Transport> final : public TransportExecutor {
 public:
-    explicit OwnRunsOf(Transport& transport) : transport_(transport) {}
+    explicit TransportExecutorOf(Transport& transport) : transport_(transport) {}
 
     [[nodiscard]] bool has_mode() const override { return true; }
     /// Makes the operation's program and submits it. Missing memory is the world's fault as well.

@@ -173,7 +173,9 @@ public:
         return device_->pinned()->holds(data, bytes);
     }
 
-    [[nodiscard]] std::unique_ptr<detail::OwnRuns> own_runs() override { return detail::own_runs_of(*this); }
+    [[nodiscard]] std::unique_ptr<detail::TransportExecutor> transport_executor() override {
+        return detail::transport_executor_for(*this);
+    }
     void open_group(std::uint64_t parent, std::uint64_t id, int colour, int key) {
         device_->open_group(parent, id, colour, key);
     }

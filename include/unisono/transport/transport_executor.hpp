@@ -19,12 +19,12 @@ struct LaneState;
 struct OperationState;
 
 /// A transport's own collectives, and lanes of device memory.
-class OwnRuns {
+class TransportExecutor {
 public:
-    OwnRuns() = default;
-    OwnRuns(const OwnRuns&) = delete;
-    OwnRuns& operator=(const OwnRuns&) = delete;
-    virtual ~OwnRuns() = default;
+    TransportExecutor() = default;
+    TransportExecutor(const TransportExecutor&) = delete;
+    TransportExecutor& operator=(const TransportExecutor&) = delete;
+    virtual ~TransportExecutor() = default;
 
     /// True if its reductions round as the device does, whatever the thread's mode.
     [[nodiscard]] virtual bool has_mode() const { return false; }
@@ -53,15 +53,15 @@ public:
 
 /// The runs of one kind of transport: specialised by the headers of devices.
 template <class Transport>
-class OwnRunsOf {
+class TransportExecutorOf {
     static_assert(sizeof(Transport) == 0,
                   "found: a transport with a device, without the header that runs operations on it. Required: "
                   "unisono/nccl.hpp or unisono/cuda.hpp, which include the transport, too");
 };
 
 template <class Transport>
-[[nodiscard]] std::unique_ptr<OwnRuns> own_runs_of(Transport& transport) {
-    return std::make_unique<OwnRunsOf<Transport>>(transport);
+[[nodiscard]] std::unique_ptr<TransportExecutor> transport_executor_for(Transport& transport) {
+    return std::make_unique<TransportExecutorOf<Transport>>(transport);
 }
 
 } // namespace detail
