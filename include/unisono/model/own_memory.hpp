@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Checks that each parameter and each gradient of a model has memory of its own.
+/// Checks that each parameter has a gradient of its size, and that both have memory of their own.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <string_view>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -45,6 +46,19 @@ private:
 
     List<Piece> pieces_;
 };
+
+/// Refuses parameters and gradients of different numbers or sizes. `who` begins the messages.
+template <class Parameters, class Gradients>
+void check_pairs(std::string_view who, const Parameters& parameters, const Gradients& gradients,
+                 const ParameterLabels& labels) {
+    if (parameters.size() != gradients.size())
+        refuse_input({who, "the model has ", parameters.size(), " parameters and ", gradients.size(),
+                      " gradients; expected the same number"});
+    for (std::size_t p = 0; p < parameters.size(); ++p)
+        if (parameters[p].size() != gradients[p].size())
+            refuse_input({who, labels[p], " has ", parameters[p].size(), " elements and its gradient ",
+                          gradients[p].size(), "; expected the same number"});
+}
 
 template <class Parameters, class Gradients>
 void refuse_shared_memory(const Parameters& parameters, const Gradients& gradients, const ParameterLabels& labels) {

@@ -187,16 +187,9 @@ void FlatModel<T>::refuse_moved(const std::string& parameter, std::string_view n
 template <class T>
 [[gnu::cold]] void FlatModel<T>::adopt(const List<std::span<T>>& parameters, const List<std::span<T>>& gradients,
                                        const Buckets& buckets, const ParameterLabels& labels) {
-    if (parameters.size() != gradients.size())
-        refuse_input({"the model has ", parameters.size(), " parameters and ", gradients.size(),
-                      " gradients; expected the same number"});
+    check_pairs("", parameters, gradients, labels);
     List<ParameterShape> shapes;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-        if (parameters[i].size() != gradients[i].size())
-            refuse_input({labels[i], " has ", parameters[i].size(), " elements and its gradient ", gradients[i].size(),
-                          "; expected the same number"});
-        shapes.push_back(shape_of(parameters[i]));
-    }
+    for (const std::span<T>& one : parameters) shapes.push_back(shape_of(one));
     layout_ = Layout::of(std::move(shapes), buckets);
     if (layout_.count() == 0) refuse_input("the model has no parameters; expected at least one element");
     refuse_shared_memory(parameters, gradients, labels);

@@ -13,6 +13,7 @@
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/model/own_memory.hpp"
 #include "unisono/model/wrapped_model.hpp"
 
 #include <algorithm>
@@ -71,18 +72,13 @@ public:
         detail::for_each_span(model.gradients(), [&](auto one) {
             device_gradients_.push_back({one.data(), one.size()});
         });
-        if (device_.size() != device_gradients_.size())
-            refuse_input({"DeviceModel: the model has ", device_.size(), " parameters and ", device_gradients_.size(),
-                          " gradients; expected the same number"});
+        detail::check_pairs("DeviceModel: ", device_, device_gradients_, detail::ParameterLabels(model));
         weights_.resize(count);
         gradients_.resize(count);
         arrived_.resize(longest);
         std::size_t at = 0;
         for (std::size_t p = 0; p < device_.size(); ++p) {
             const std::size_t n = device_[p].size();
-            if (n != device_gradients_[p].size())
-                refuse_input({"DeviceModel: ", parameter_label(model, p), " has ", n, " elements and its gradient ",
-                              device_gradients_[p].size(), "; expected the same number"});
             weight_spans_.push_back({weights_.data() + at, n});
             gradient_spans_.push_back({gradients_.data() + at, n});
             if (n != 0) copies_.to_host(weight_spans_[p], std::span<const T>(device_[p]));

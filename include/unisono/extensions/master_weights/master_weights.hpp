@@ -52,13 +52,7 @@ protected:
             count_ += one.size();
         });
         for_each_span(model.gradients(), [&](auto one) { low_gradients_.push_back({one.data(), one.size()}); });
-        if (low_.size() != low_gradients_.size())
-            refuse_input({"MasterWeights: the model has ", low_.size(), " parameters and ", low_gradients_.size(),
-                          " gradients; expected the same number"});
-        for (std::size_t p = 0; p < low_.size(); ++p)
-            if (low_[p].size() != low_gradients_[p].size())
-                refuse_input({"MasterWeights: ", parameter_label(model, p), " has ", low_[p].size(),
-                              " elements and its gradient ", low_gradients_[p].size(), "; expected the same number"});
+        check_pairs("MasterWeights: ", low_, low_gradients_, ParameterLabels(model));
         refuse_shared_memory(low_, low_gradients_, ParameterLabels(model));
         this->expect(low_.size());
     }
