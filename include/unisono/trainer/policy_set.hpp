@@ -124,6 +124,17 @@ struct TrainerPolicies {
 
     explicit TrainerPolicies(Given&... given) : TrainerPolicies(Places{std::addressof(given)..., nullptr}.data()) {}
 
+    /// \throws error bad_input: a policy's parameter
+    void check() {
+        optimizer.check();
+        if constexpr (Tracing::traces) trace.check();
+        learning_rate.check();
+        clipping.check();
+        compression.check();
+        scaling.check();
+        if constexpr (requires { update.check(); }) update.check();
+    }
+
     [[nodiscard]] std::vector<PolicyFacts> facts() const {
         constexpr int count = 9 + Compression::compresses + !std::is_same_v<Clipping, NoClipping> + Scaling::scales +
                               Summation::reproducible + Hosting::logical;

@@ -365,16 +365,9 @@ private:
     [[gnu::cold]] void set_up(World& world, detail::Parameters parameters) {
         const detail::WritesCopy shows(*model_);
         if (world.size() < 1) refuse_input("Trainer: this rank is in no group");
-        policies_.optimizer.check();
-        if constexpr (Policies::Tracing::traces) {
-            policies_.trace.check();
+        policies_.check();
+        if constexpr (Policies::Tracing::traces)
             trace_.take(new TraceLog(static_cast<std::size_t>(policies_.trace.events)));
-        }
-        policies_.learning_rate.check();
-        policies_.clipping.check();
-        policies_.compression.check();
-        policies_.scaling.check();
-        if constexpr (requires { policies_.update.check(); }) policies_.update.check();
         const std::vector<detail::PolicyFacts> facts = policies_.facts();
         detail::agree_on_policies(world, detail::Part<const detail::PolicyFacts>(facts.data(), facts.size()));
         training_.take(new Training(world, *model_, policies_,
