@@ -33,8 +33,8 @@ struct DevicesKernels : ThrustArithmetic<decltype(thrust::cuda::par_nosync.on(cu
 #endif
 
 template <class Version, class Verb, class... Arguments>
-typename Verb::Result KernelOfUnisonoDevices<Version, Verb, Arguments...>::run(void* stream, Arguments... arguments) {
-    return Verb::run(DevicesKernels(static_cast<cudaStream_t>(stream)), arguments...);
+void KernelOfUnisonoDevices<Version, Verb, Arguments...>::run(void* stream, Arguments... arguments) {
+    Verb::run(DevicesKernels(static_cast<cudaStream_t>(stream)), arguments...);
 }
 
 /// Puts kernels into the library: a function whose address is taken is compiled.
@@ -66,13 +66,10 @@ struct KernelsOfFloats {
         all.have<verb::scale, std::span<T>, X, double>();
         all.have<verb::divide, std::span<T>, double>();
         all.have<verb::combine_on_grid, std::span<const T* const>, std::span<T* const>, std::size_t, double, Grid>();
-        all.have<verb::first_non_finite, X>();
         all.have<verb::note_magnitudes, X, std::uint64_t, int, std::uint64_t*>();
-        all.have<verb::sum_of_squares, X>();
-        all.have<verb::add_squares, SquareSum&, X>();
         all.have<verb::note_squares, X, std::uint64_t*, std::int32_t>();
         all.have<verb::note_squares, X, std::uint64_t*>();
-        all.have<verb::needed_exponent, X, double>();
+        all.have<verb::note_largest, X, std::uint64_t*>();
         images<std::int64_t, Grid>(), images<std::int32_t, NarrowGrid>();
     }
 
@@ -87,9 +84,9 @@ private:
     template <class Integer, class G>
     void images() {
         using Image = std::span<Integer>;
-        all.have<verb::to_grid, Image, X, double, G>();
-        all.have<verb::add_to_grid, Image, X, double, G>();
-        all.have<verb::from_grid, std::span<T>, std::span<const Integer>, G>();
+        all.have<verb::to_grid_noting<false>, Image, X, double, G, std::uint64_t*>();
+        all.have<verb::to_grid_noting<true>, Image, X, double, G, std::uint64_t*>();
+        all.have<verb::from_grid_noting, std::span<T>, std::span<const Integer>, G, std::uint64_t*>();
         all.have<verb::numbers_of, std::span<T>, std::span<const Integer>, Grid>();
         all.have<verb::note_images<false>, Image, X, double, Grid, std::uint64_t*>();
         all.have<verb::note_images<true>, Image, X, double, Grid, std::uint64_t*>();

@@ -18,7 +18,6 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <new>
 
 namespace un = unisono;
 
@@ -89,17 +88,6 @@ void compare_bits(const thrust::device_vector<T>& found, const std::vector<T>& w
     std::exit(1);
 }
 
-/// Temporary memory that Thrust's reductions use again, instead of cudaMalloc and cudaFree.
-struct Scratch {
-    using value_type = char;
-    thrust::device_vector<char> memory = thrust::device_vector<char>(1 << 20);
-    char* allocate(std::ptrdiff_t bytes) {
-        if (bytes > static_cast<std::ptrdiff_t>(memory.size())) throw std::bad_alloc();
-        return thrust::raw_pointer_cast(memory.data());
-    }
-    void deallocate(char*, std::size_t) {}
-};
-
 /// A kernel: its name, the bytes that it must access per element, and the check of its result.
 struct Subject {
     const char* name;
@@ -115,8 +103,6 @@ void measure(std::size_t count, const bench::Options& options, bench::Report& re
     check(cudaStreamCreate(&stream), "cudaStreamCreate");
     const auto policy = thrust::cuda::par_nosync.on(stream);
     const un::ThrustArithmetic on(policy);
-    Scratch scratch;
-    const un::ThrustArithmetic with_scratch(thrust::cuda::par_nosync(scratch).on(stream));
     const un::ThrustArithmetic here(thrust::host);
     const std::size_t few = std::min(count, looked_at);
     Floats x(count), y(count), z(count), more[3] = {Floats(count), Floats(count), Floats(count)};
@@ -234,8 +220,6 @@ void measure(std::size_t count, const bench::Options& options, bench::Report& re
              un::to_grid(std::span(wanted), std::span<const float>(from), 1.0, grid);
              compare_bits(image, wanted, "to_grid");
          }},
-        {"to_grid, no cudaMalloc", 4 + 8, 0.8, two, [&] { with_scratch.to_grid(un::span_of(image), in(x), 1.0, grid); },
-         image_of_x},
         {"note_images", 4 + 8, 0.8, start_notes,
          [&] { on.note_images<false>(un::span_of(image), in(x), 1.0, grid, words); },
          [&](std::uint32_t salt) { image_of_x(salt), largest_is_noted(salt); }},
@@ -258,14 +242,14 @@ void measure(std::size_t count, const bench::Options& options, bench::Report& re
         {"note_squares", 4, 0.9, start_notes, [&] { on.note_squares(in(x), words, 1); },
          [&](std::uint32_t salt) { largest_is_noted(salt), squares_are_noted(salt); }},
         {"note_squares, two reads", 2 * 4, 0.9, start_notes, [&] { on.note_squares(in(x), words); }, largest_is_noted},
-        {"first_non_finite, no cudaMalloc", 4, 0.9, two,
+        {"first_non_finite", 4, 0.9, two,
          [&] {
-             if (with_scratch.first_non_finite(in(x)) != un::npos) std::exit(1);
+             if (on.first_non_finite(in(x)) != un::npos) std::exit(1);
          },
          [](std::uint32_t) {}},
-        {"needed_exponent, no cudaMalloc", 4, 0.9, two,
+        {"needed_exponent", 4, 0.9, two,
          [&] {
-             if (with_scratch.needed_exponent(in(x)) > 1) std::exit(1);
+             if (on.needed_exponent(in(x)) > 1) std::exit(1);
          },
          [](std::uint32_t) {}},
         {"zero", 4, 0.9, two, [&] { on.zero(un::span_of(z)); }, numbers_are("zero", 0.0f)},

@@ -62,7 +62,7 @@ BUILT_ON = {
     "automatic": ["device", "laboratory"],
     "cuda": ["launch", "network"],
     "device": ["master_weights"],
-    "device_library": ["device", "thrust"],
+    "device_library": ["cuda", "device", "thrust"],
     "elastic": ["hosts", "launch", "network", "simulated", "tcp"],
     "hosts": ["launch", "network", "tcp"],
     "libfabric": ["launch", "network"],
@@ -73,7 +73,7 @@ BUILT_ON = {
     "reducers": ["automatic"],
     "simulated": ["laboratory"],
     "tcp": ["launch", "network"],
-    "thrust": ["device"],
+    "thrust": ["cuda", "device"],
 }
 
 # (base file, header of an extension) -> why the base needs it, for now. The list may only shrink.

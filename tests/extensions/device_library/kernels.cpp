@@ -8,9 +8,17 @@
 
 #include <boost/test/unit_test.hpp>
 
+#ifndef UNISONO_TEST_ON_GPU
+#include "stand_in.hpp"
+#endif
+
+#include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <random>
+#include <string>
+#include <thread>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -212,6 +220,84 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(grids, T, Floats) {
     un::from_grid(std::span(sum), in(image), grid);
     same(to, sum);
 }
+
+#ifndef UNISONO_TEST_ON_GPU
+// A trainer's guard or a sum on a grid must not wait for cudaMalloc in each update.
+BOOST_AUTO_TEST_CASE(only_the_first_answer_allocates) {
+    const Array<float> x(draw<float>(count)), out(draw<float>(count));
+    const Array<std::int64_t> image(std::vector<std::int64_t>(count, 0));
+    const Array<std::int32_t> narrow(std::vector<std::int32_t>(count, 0));
+    const std::size_t bytes = stand_in::counts().device_bytes, pinned = stand_in::counts().pinned_bytes;
+    {
+        const un::StreamArithmetic<cudaStream_t> asks(stream.get());
+        const int before = stand_in::counts().allocations;
+        asks.scale(out.span(), x.in(), 0.5);
+        BOOST_TEST(stand_in::counts().allocations == before); // nothing is asked yet
+        BOOST_TEST(asks.first_non_finite(x.in()) == un::npos);
+        BOOST_TEST(stand_in::counts().allocations == before + 2);
+        const auto call_all = [&](const un::StreamArithmetic<cudaStream_t>& of) {
+            un::SquareSum sum(5);
+            const double norm = of.sum_of_squares(x.in());
+            of.add_squares(sum, x.in());
+            BOOST_TEST(std::abs(sum.value() - norm) <= 1e-9 * norm);
+            const un::Grid grid{of.needed_exponent(x.in()) + 2};
+            const un::NarrowGrid small{5, 26};
+            BOOST_TEST(of.to_grid(image.span(), x.in(), 1.0, grid) <= grid.exponent);
+            BOOST_TEST(of.add_to_grid(image.span(), x.in(), 1.0, grid) <= grid.exponent);
+            BOOST_TEST(of.from_grid(out.span(), image.in(), grid) == count);
+            of.to_grid(narrow.span(), x.in(), 1.0, small), of.add_to_grid(narrow.span(), x.in(), 1.0, small);
+            BOOST_TEST(of.from_grid(out.span(), narrow.in(), small) == count);
+            BOOST_TEST(of.first_non_finite(x.in()) == un::npos);
+        };
+        for (int call = 0; call < 16; ++call) call_all(asks);
+        BOOST_TEST(stand_in::counts().allocations == before + 2);
+        const auto copy = asks; // has words of its own
+        call_all(copy);
+        BOOST_TEST(stand_in::counts().allocations == before + 4);
+    }
+    BOOST_TEST(stand_in::counts().device_bytes == bytes);
+    BOOST_TEST(stand_in::counts().pinned_bytes == pinned);
+}
+
+// Threads that share an object take turns, and each has its own answer.
+BOOST_AUTO_TEST_CASE(threads_that_ask_at_once) {
+    constexpr std::size_t threads = 4;
+    std::vector<std::unique_ptr<Array<float>>> arrays;
+    for (std::size_t i = 0; i < threads; ++i) {
+        std::vector<float> x(count, 1.0f);
+        x[100 * i + 7] = std::numeric_limits<float>::infinity();
+        arrays.push_back(std::make_unique<Array<float>>(x));
+    }
+    std::vector<int> wrong(threads);
+    std::vector<std::thread> all;
+    for (std::size_t i = 0; i < threads; ++i)
+        all.emplace_back([&, i] {
+            for (int call = 0; call < 50; ++call) wrong[i] += on.first_non_finite(arrays[i]->in()) != 100 * i + 7;
+        });
+    for (std::thread& one : all) one.join();
+    BOOST_TEST(wrong == std::vector<int>(threads), boost::test_tools::per_element());
+}
+
+// Memory that cannot be had is an error of the call, and the next call asks again.
+BOOST_AUTO_TEST_CASE(no_memory_for_an_answer) {
+    const Array<float> x(draw<float>(count));
+    const auto is_refused = [](const un::error& failed) {
+        return failed.code() == un::ErrorCode::refused &&
+               std::string(failed.what()).find("cudaErrorMemoryAllocation") != std::string::npos;
+    };
+    const std::size_t bytes = stand_in::counts().device_bytes;
+    {
+        const stand_in::Scene none({.memory = 0});
+        BOOST_CHECK_EXCEPTION(static_cast<void>(on.first_non_finite(x.in())), un::error, is_refused);
+    }
+    {
+        const stand_in::Scene none({.pinned = 0});
+        BOOST_CHECK_EXCEPTION(static_cast<void>(on.first_non_finite(x.in())), un::error, is_refused);
+    }
+    BOOST_TEST(stand_in::counts().device_bytes == bytes);
+    BOOST_TEST(on.first_non_finite(x.in()) == un::npos);
+}
+#endif
 
 BOOST_AUTO_TEST_CASE(sizes_that_differ) {
     const Array<float> four(std::vector<float>(4)), five(std::vector<float>(5));

@@ -103,6 +103,12 @@ void by_shares(std::size_t count, const Body& body) {
     for (std::size_t thread = 0; thread < run.threads; ++thread) run(thread);
 }
 
+template <class Body>
+void by_packs(std::size_t count, const Body& body) {
+    const un::detail::RunPacks<Body> run(body, count, body.packed());
+    for (std::size_t i = 0; i < run.indices(count); ++i) run(i);
+}
+
 /// With few threads, so that each has several packs.
 template <class Body>
 struct FewThreads : Body {
@@ -123,10 +129,32 @@ BOOST_AUTO_TEST_CASE(shares_of_packs) {
                                               grid.exponent);
             std::uint64_t noted[4] = {};
             by_shares(count, FewThreads<un::detail::NoteImages<float, std::int64_t, true>>{
-                                 {found.data(), x.data(), {0.3, grid.exponent}, noted}});
+                                 {found.data(), x.data(), {{0.3, grid.exponent}}, noted}});
             require_same(found, wanted, "images by shares");
             BOOST_TEST(noted[0] == magnitude);
             noted[0] = 0;
+            const un::Grid small = un::Grid::above<float>(needed - 1, 2); // some elements do not fit
+            Array<std::int64_t> marked(count, 5), also(count, 5);
+            un::add_to_grid(std::span(marked), x, 0.3, small);
+            by_shares(
+                count,
+                FewThreads<
+                    un::detail::NoteImages<float, std::int64_t, true, un::detail::MarkedImage<float, std::int64_t>>>{
+                    {also.data(),
+                     x.data(),
+                     {{0.3, small.exponent}, un::detail::most_that_fits<float>(0.3, small.exponent)},
+                     noted}});
+            require_same(also, marked, "images with marks by shares");
+            BOOST_TEST(noted[0] == magnitude);
+            Array<float> numbers(count), read(count);
+            const std::size_t first = un::from_grid(std::span(numbers), in(marked), small);
+            noted[1] = count;
+            by_packs(count,
+                     un::detail::NoteMarked<float, std::int64_t>{
+                         read.data(), marked.data(), {un::detail::ImageScale<false>(small.exponent)}, noted + 1});
+            require_same(read, numbers, "numbers by packs");
+            BOOST_TEST(noted[1] == first);
+            noted[0] = noted[1] = 0;
             by_shares(count, FewThreads<un::detail::NoteLargest<float>>{{x.data(), noted}});
             BOOST_TEST(noted[0] == magnitude);
             by_shares(count, FewThreads<un::detail::NoteSquares<float>>{

@@ -19,50 +19,50 @@ struct DevicesVersion;
 using ThisDevicesVersion = DevicesVersion<UNISONO_VERSION_MAJOR, UNISONO_VERSION_MINOR, UNISONO_VERSION_PATCH>;
 
 /// A function of ThrustArithmetic with arguments of these types. Enqueues on `stream`, a
-/// cudaStream_t; a function that returns a number waits for it.
+/// cudaStream_t.
 ///
 /// Undefined? Link to the CMake target unisono::devices, built from this version of Unisono.
 template <class Version, class Verb, class... Arguments>
 struct KernelOfUnisonoDevices {
-    static typename Verb::Result run(void* stream, Arguments... arguments);
+    static void run(void* stream, Arguments... arguments);
 };
 
 /// The names of ThrustArithmetic's functions.
 namespace verb {
 
-#define UNISONO_DEVICE_VERB(name, Returned)                         \
-    struct name {                                                   \
-        using Result = Returned;                                    \
-        template <class On, class... Arguments>                     \
-        static Result run(const On& on, Arguments&&... arguments) { \
-            return on.name(arguments...);                           \
-        }                                                           \
+#define UNISONO_DEVICE_VERB(name)                                 \
+    struct name {                                                 \
+        template <class On, class... Arguments>                   \
+        static void run(const On& on, Arguments&&... arguments) { \
+            on.name(arguments...);                                \
+        }                                                         \
     };
-UNISONO_DEVICE_VERB(apply, void)
-UNISONO_DEVICE_VERB(cast, void)
-UNISONO_DEVICE_VERB(scale, void)
-UNISONO_DEVICE_VERB(divide, void)
-UNISONO_DEVICE_VERB(accumulate, void)
-UNISONO_DEVICE_VERB(accumulate_first, void)
-UNISONO_DEVICE_VERB(combine, void)
-UNISONO_DEVICE_VERB(combine_on_grid, void)
-UNISONO_DEVICE_VERB(first_non_finite, std::size_t)
-UNISONO_DEVICE_VERB(add_squares, void)
-UNISONO_DEVICE_VERB(sum_of_squares, double)
-UNISONO_DEVICE_VERB(needed_exponent, std::int32_t)
-UNISONO_DEVICE_VERB(to_grid, std::int32_t)
-UNISONO_DEVICE_VERB(add_to_grid, std::int32_t)
-UNISONO_DEVICE_VERB(from_grid, std::size_t)
-UNISONO_DEVICE_VERB(numbers_of, void)
-UNISONO_DEVICE_VERB(note_magnitudes, void)
-UNISONO_DEVICE_VERB(note_squares, void)
-UNISONO_DEVICE_VERB(fill, void)
-UNISONO_DEVICE_VERB(copy, void)
+UNISONO_DEVICE_VERB(apply)
+UNISONO_DEVICE_VERB(cast)
+UNISONO_DEVICE_VERB(scale)
+UNISONO_DEVICE_VERB(divide)
+UNISONO_DEVICE_VERB(accumulate)
+UNISONO_DEVICE_VERB(accumulate_first)
+UNISONO_DEVICE_VERB(combine)
+UNISONO_DEVICE_VERB(combine_on_grid)
+UNISONO_DEVICE_VERB(numbers_of)
+UNISONO_DEVICE_VERB(note_magnitudes)
+UNISONO_DEVICE_VERB(note_squares)
+UNISONO_DEVICE_VERB(note_largest)
+UNISONO_DEVICE_VERB(from_grid_noting)
+UNISONO_DEVICE_VERB(fill)
+UNISONO_DEVICE_VERB(copy)
 #undef UNISONO_DEVICE_VERB
 
 template <bool Add>
+struct to_grid_noting {
+    template <class On, class... Arguments>
+    static void run(const On& on, Arguments&&... arguments) {
+        on.template to_grid_noting<Add>(arguments...);
+    }
+};
+template <bool Add>
 struct note_images {
-    using Result = void;
     template <class On, class... Arguments>
     static void run(const On& on, Arguments&&... arguments) {
         on.template note_images<Add>(arguments...);

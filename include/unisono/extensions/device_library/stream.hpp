@@ -11,6 +11,7 @@
 #include "unisono/arithmetic/operations.hpp"
 #include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/arithmetic/stream_kernel.hpp"
+#include "unisono/extensions/cuda/answers.hpp"
 #include "unisono/extensions/device_library/functors.hpp"
 #include "unisono/extensions/device_library/kernel.hpp"
 
@@ -70,9 +71,11 @@ concept images_on = (std::same_as<G, Grid> && std::same_as<Integer, std::int64_t
 inline constexpr std::size_t device_most_arrays = 32;
 
 /// The functions of ThrustArithmetic (extensions/thrust/thrust.hpp), which says what they do.
-class DevicesArithmetic {
+class DevicesArithmetic : public DeviceAnswers<DevicesArithmetic> {
 public:
     explicit DevicesArithmetic(void* stream) : stream_(stream) {}
+
+    [[nodiscard]] cudaStream_t cuda_stream() const { return static_cast<cudaStream_t>(stream_); }
 
     template <class Functor, class First, class... Rest>
     void apply(const Functor& functor, std::span<First> first, std::span<Rest>... rest) const {
@@ -169,22 +172,6 @@ public:
 
     template <class T>
         requires floating_element<std::remove_const_t<T>>
-    [[nodiscard]] std::size_t first_non_finite(std::span<T> x) const {
-        return run<verb::first_non_finite>(constant(x));
-    }
-    template <class T>
-        requires floating_element<std::remove_const_t<T>>
-    [[nodiscard]] double sum_of_squares(std::span<T> x) const {
-        return run<verb::sum_of_squares>(constant(x));
-    }
-    template <class T>
-        requires floating_element<std::remove_const_t<T>>
-    void add_squares(SquareSum& sum, std::span<T> x) const {
-        KernelOfUnisonoDevices<ThisDevicesVersion, verb::add_squares, SquareSum&, decltype(constant(x))>::run(
-            stream_, sum, constant(x));
-    }
-    template <class T>
-        requires floating_element<std::remove_const_t<T>>
     void note_squares(std::span<T> x, std::uint64_t* noted, std::int32_t exponent) const {
         run<verb::note_squares>(constant(x), noted, exponent);
     }
@@ -201,23 +188,19 @@ public:
 
     template <class T>
         requires floating_element<std::remove_const_t<T>>
-    [[nodiscard]] std::int32_t needed_exponent(std::span<T> x, double weight = 1.0) const {
-        return run<verb::needed_exponent>(constant(x), weight);
+    void note_largest(std::span<T> x, std::uint64_t* largest) const {
+        run<verb::note_largest>(constant(x), largest);
     }
-    template <class Integer, class T, class G>
+    template <bool Add, class Integer, class T, class G>
         requires floating_element<std::remove_const_t<T>> && images_on<Integer, G>
-    std::int32_t to_grid(std::span<Integer> image, std::span<T> x, double weight, const G& grid) const {
-        return run<verb::to_grid>(image, constant(x), weight, grid);
-    }
-    template <class Integer, class T, class G>
-        requires floating_element<std::remove_const_t<T>> && images_on<Integer, G>
-    std::int32_t add_to_grid(std::span<Integer> image, std::span<T> x, double weight, const G& grid) const {
-        return run<verb::add_to_grid>(image, constant(x), weight, grid);
+    void to_grid_noting(std::span<Integer> image, std::span<T> x, double weight, const G& grid,
+                        std::uint64_t* largest) const {
+        run<verb::to_grid_noting<Add>>(image, constant(x), weight, grid, largest);
     }
     template <floating_element T, class Integer, class G>
         requires images_on<Integer, G>
-    std::size_t from_grid(std::span<T> out, std::span<const Integer> image, const G& grid) const {
-        return run<verb::from_grid>(out, image, grid);
+    void from_grid_noting(std::span<T> out, std::span<const Integer> image, const G& grid, std::uint64_t* first) const {
+        run<verb::from_grid_noting>(out, image, grid, first);
     }
     template <bool Add, class Integer, class T>
         requires floating_element<std::remove_const_t<T>>
@@ -268,8 +251,8 @@ private:
         return x;
     }
     template <class Verb, class... Arguments>
-    typename Verb::Result run(Arguments... arguments) const {
-        return KernelOfUnisonoDevices<ThisDevicesVersion, Verb, Arguments...>::run(stream_, arguments...);
+    void run(Arguments... arguments) const {
+        KernelOfUnisonoDevices<ThisDevicesVersion, Verb, Arguments...>::run(stream_, arguments...);
     }
 #if defined(__CUDACC__)
     using CompiledHere = ThrustArithmetic<decltype(thrust::cuda::par_nosync.on(cudaStream_t{}))>;

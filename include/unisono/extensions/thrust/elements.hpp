@@ -5,6 +5,7 @@
 /// shape: bodies for loop.hpp, with the bits of those kernels.
 
 #include "unisono/arithmetic/grid_sum.hpp"
+#include "unisono/arithmetic/narrow_grid.hpp"
 #include "unisono/arithmetic/operations.hpp"
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/arithmetic/square_sum.hpp"
@@ -17,6 +18,33 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+/// The greatest magnitude, as bits, that fits according to `needed_by`.
+template <class T>
+GridBits<T> most_that_fits(double weight, std::int32_t exponent) {
+    GridBits<T> fits = 0;
+    GridBits<T> beyond = static_cast<GridBits<T>>(Exponent<T>::mask); // infinity never does
+    while (beyond - fits > 1) {
+        const auto middle = static_cast<GridBits<T>>(fits + (beyond - fits) / 2);
+        (needed_by(magnitude_of<T>(middle), weight) <= exponent ? fits : beyond) = middle;
+    }
+    return fits;
+}
+
+/// Checks a grid and sizes, and returns the grid of the numbers. Images on a Grid are std::int64_t,
+/// those on a NarrowGrid std::int32_t. \throws error bad_input
+template <class Integer, class T>
+Grid grid_of_images(const char* who, const Grid& grid, std::size_t found, std::size_t expected) {
+    static_assert(std::is_same_v<Integer, std::int64_t>, "images on a Grid are std::int64_t");
+    check_grid<T>(who, grid, found, expected);
+    return grid;
+}
+template <class Integer, class T>
+Grid grid_of_images(const char* who, const NarrowGrid& grid, std::size_t found, std::size_t expected) {
+    static_assert(std::is_same_v<Integer, std::int32_t>, "images on a NarrowGrid are std::int32_t");
+    check_narrow_grid<T>(who, grid, found, expected);
+    return grid.wide();
+}
 
 UNISONO_NO_CONTRACTION_BEGIN
 
@@ -66,20 +94,10 @@ UNISONO_INLINE GridBits<T> bits_of(const T& value) {
 /// Reductions of one array: `Value` has `of(x, i)`, the value of element i.
 template <class T, class Value>
 struct FoldElement : Value {
-    static constexpr std::size_t pack = elements_of_pack<T>();
     const T* x;
 
-    explicit FoldElement(const T* from, const Value& value) : Value(value), x(from) {}
-    explicit FoldElement(const T* from) : Value{}, x(from) {}
-    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x); }
+    FoldElement(const T* from, const Value& value) : Value(value), x(from) {}
     UNISONO_INLINE auto operator()(std::size_t i) const { return this->of(x[i], i); }
-    template <std::size_t K, class Op>
-    UNISONO_INLINE auto fold(std::size_t i, const Op& op) const {
-        const Pack<T, K> own = read_pack<K>(x + i);
-        auto value = this->of(own.at[0], i);
-        for (std::size_t e = 1; e < K; ++e) value = op(value, this->of(own.at[e], i + e));
-        return value;
-    }
 };
 
 struct NonFiniteAt {
@@ -159,35 +177,47 @@ struct MagnitudeBits {
     }
 };
 
-/// Elements on a grid, or a mark if one does not fit: `most` is the greatest magnitude that fits,
-/// as bits. A reduction to the greatest magnitude. It also writes: Thrust's reductions compute
-/// each element once.
-template <class T, class Integer, bool Add>
-struct ImageElement {
-    static constexpr std::size_t pack = elements_of_pack<T>() < 4 ? elements_of_pack<T>() : 4;
-    Integer* image;
-    const T* x;
+/// The image of an element on a grid.
+template <class T, class Integer>
+struct PlainImage {
+    using Bits = std::make_unsigned_t<Integer>;
+    ImageMaker<Imaging::fused> image_of;
+
+    UNISONO_INLINE Integer operator()(const T& x, GridBits<T>) const {
+        return static_cast<Integer>(image_of(grid_wide(x)));
+    }
+    UNISONO_INLINE Integer sum(Integer a, Integer b) const {
+        return static_cast<Integer>(static_cast<Bits>(static_cast<Bits>(a) + static_cast<Bits>(b)));
+    }
+};
+/// As above, or a mark if the element does not fit: `most` is the greatest magnitude that fits, as
+/// bits. A sum with a mark is a mark.
+template <class T, class Integer>
+struct MarkedImage {
     ImageMaker<Imaging::fused> image_of;
     GridBits<T> most;
 
-    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x) && aligned_to_packs<pack>(image); }
-    UNISONO_INLINE GridBits<T> operator()(std::size_t i) const { return fold<1>(i, Greater{}); }
-    template <std::size_t K, class Op>
-    UNISONO_INLINE GridBits<T> fold(std::size_t i, const Op& greater) const {
-        const Pack<T, K> own = read_pack<K>(x + i);
-        Pack<Integer, K> to;
-        if constexpr (Add) to = read_pack<K>(image + i);
-        GridBits<T> largest = 0;
-        for (std::size_t e = 0; e < K; ++e) {
-            const GridBits<T> magnitude = MagnitudeBits{}.of(own.at[e]);
-            const auto one = static_cast<Integer>(image_of(grid_wide(own.at[e])));
-            const Integer wanted = magnitude <= most ? one : image_mark<Integer>;
-            if constexpr (Add) to.at[e] = add_images(to.at[e], wanted);
-            else to.at[e] = wanted;
-            largest = greater(largest, magnitude);
-        }
-        write_pack(image + i, to);
-        return largest;
+    UNISONO_INLINE Integer operator()(const T& x, GridBits<T> magnitude) const {
+        const auto one = static_cast<Integer>(image_of(grid_wide(x)));
+        return magnitude <= most ? one : image_mark<Integer>;
+    }
+    UNISONO_INLINE Integer sum(Integer a, Integer b) const { return add_images(a, b); }
+};
+
+/// Images of elements, with marks. A reduction to the greatest magnitude. It also writes: Thrust's
+/// reductions compute each element once.
+template <class T, class Integer, bool Add>
+struct ImageElement {
+    Integer* image;
+    const T* x;
+    MarkedImage<T, Integer> formula;
+
+    UNISONO_INLINE GridBits<T> operator()(std::size_t i) const {
+        const GridBits<T> magnitude = MagnitudeBits{}.of(x[i]);
+        const Integer one = formula(x[i], magnitude);
+        if constexpr (Add) image[i] = formula.sum(image[i], one);
+        else image[i] = one;
+        return magnitude;
     }
 };
 
@@ -213,15 +243,14 @@ UNISONO_INLINE void raise_by_warp(std::uint64_t* word, std::uint64_t value) {
     raise_to(word, value);
 }
 
-/// As ImageElement without marks; instead it notes the greatest magnitude, as bits.
-template <class T, class Integer, bool Add>
+/// Images of elements; notes the greatest magnitude, as bits.
+template <class T, class Integer, bool Add, class Formula = PlainImage<T, Integer>>
 struct NoteImages {
-    using Bits = std::make_unsigned_t<Integer>;
     using Note = GridBits<T>;
     static constexpr std::size_t pack = elements_of_pack<T, Integer>(), most_threads = std::size_t{1} << 19;
     Integer* image;
     const T* x;
-    ImageMaker<Imaging::fused> image_of;
+    Formula formula;
     std::uint64_t* largest;
 
     [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x) && aligned_to_packs<pack>(image); }
@@ -231,10 +260,11 @@ struct NoteImages {
         Pack<Integer, K> to;
         if constexpr (Add) to = read_pack<K>(image + i);
         for (std::size_t e = 0; e < K; ++e) {
-            const auto one = static_cast<Bits>(image_of(grid_wide(own.at[e])));
-            if constexpr (Add) to.at[e] = static_cast<Integer>(static_cast<Bits>(static_cast<Bits>(to.at[e]) + one));
-            else to.at[e] = static_cast<Integer>(one);
-            note = Greater{}(note, MagnitudeBits{}.of(own.at[e]));
+            const GridBits<T> magnitude = MagnitudeBits{}.of(own.at[e]);
+            const Integer one = formula(own.at[e], magnitude);
+            if constexpr (Add) to.at[e] = formula.sum(to.at[e], one);
+            else to.at[e] = one;
+            note = Greater{}(note, magnitude);
         }
         write_pack(image + i, to);
     }
@@ -247,6 +277,29 @@ struct ImageNumber {
     UNISONO_INLINE void operator()(T& out, const Integer& image) const {
         const T value = grid_narrow<T>(number(static_cast<std::uint64_t>(std::int64_t{image})));
         out = is_marked(image) ? quiet_nan<T>() : value;
+    }
+};
+
+/// Numbers of images; notes the least index of a marked one.
+template <class T, class Integer>
+struct NoteMarked {
+    static constexpr std::size_t pack = elements_of_pack<T, Integer>();
+    T* out;
+    const Integer* image;
+    ImageNumber<T, Integer> number;
+    std::uint64_t* first;
+
+    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(out) && aligned_to_packs<pack>(image); }
+    UNISONO_INLINE void operator()(std::size_t i) const { run<1>(i); }
+    template <std::size_t K>
+    UNISONO_INLINE void run(std::size_t i) const {
+        const Pack<Integer, K> own = read_pack<K>(image + i);
+        Pack<T, K> to;
+        for (std::size_t e = 0; e < K; ++e) {
+            number(to.at[e], own.at[e]);
+            if (is_marked(own.at[e])) lower_to(first, i + e);
+        }
+        write_pack(out + i, to);
     }
 };
 

@@ -171,18 +171,15 @@ void thrust_shares(const Policy& policy, std::size_t count, const Body& body) {
 }
 
 /// body(0) op body(1) op ..., in the grouping and order of the system: `op` must be associative and
-/// commutative, `none` its neutral value. Waits for the result.
+/// commutative, `none` its neutral value. Waits for the result. For the host's systems: on a GPU
+/// Thrust would allocate in each call.
 template <class Value, class Policy, class Body, class Op>
+    requires(!runs_on_gpu<Policy>)
 Value thrust_fold(const Policy& policy, std::size_t count, const Body& body, Value none, const Op& op) {
     if (count == 0) return none;
     const thrust::counting_iterator<std::size_t> first(0);
-    const auto fold = [&](std::size_t indices, const auto& run) {
-        return thrust::transform_reduce(policy, first, first + static_cast<std::ptrdiff_t>(indices), run, none, op);
-    };
-    if constexpr (runs_on_gpu<Policy>) {
-        const FoldPacks<Body, Op, Value> run(body, op, count, body.packed());
-        return fold(run.indices(count), run);
-    } else return fold(tiles_of(count), FoldTile<Body, Op, Value>{body, op, count});
+    return thrust::transform_reduce(policy, first, first + static_cast<std::ptrdiff_t>(tiles_of(count)),
+                                    FoldTile<Body, Op, Value>{body, op, count}, none, op);
 }
 
 template <std::size_t Index, class T>

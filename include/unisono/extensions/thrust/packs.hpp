@@ -83,19 +83,6 @@ struct RunPacks {
     }
 };
 
-/// As RunPacks for a reduction: `fold<K>(i, op)` returns the value of K elements.
-template <class Body, class Op, class Value>
-struct FoldPacks : RunPacks<Body> {
-    Op op;
-
-    FoldPacks(const Body& b, const Op& o, std::size_t count, bool packed) : RunPacks<Body>(b, count, packed), op(o) {}
-    UNISONO_ON_DEVICE Value operator()(std::size_t i) const {
-        const Body& body = this->body;
-        if (i < this->packs) return body.template fold<Body::pack>(i * Body::pack, op);
-        return body.template fold<1>(i + this->packs * (Body::pack - 1), op);
-    }
-};
-
 /// One of few threads that share an array's elements, each with a note of its own, at first
 /// `start()`: `see<K>(i, x, note)` computes a pack x of `body.x`, and `tell(note)` is called at the
 /// end.

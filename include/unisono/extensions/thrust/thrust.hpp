@@ -13,8 +13,9 @@
 /// UNISONO_ON_DEVICE on its call operator, and on a GPU `__fmul_rn` for a product that is then
 /// added, since nvcc contracts it.
 ///
-/// The policy determines how a call is enqueued; a function that returns a number waits for it.
-/// Thrust may allocate in reductions; if that matters, pass a policy with an allocator of your own.
+/// The policy determines how a call is enqueued; a function that returns a number waits for it. On
+/// a GPU the first such call of an object allocates 32 bytes there and 32 pinned ones, which the
+/// object keeps; no other call allocates. On the host's systems Thrust allocates in such calls.
 /// Thrust throws errors of the device as thrust::system_error. nvcc: needs
 /// --expt-relaxed-constexpr; -ftz=true (a part of --use_fast_math) turns subnormal numbers into
 /// zero, and so changes the bits; the rest of --use_fast_math changes nothing here.
@@ -25,7 +26,11 @@
 #include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/extensions/thrust/combine.hpp"
 #include "unisono/extensions/thrust/elements.hpp"
+#include "unisono/extensions/thrust/folds.hpp"
 #include "unisono/extensions/thrust/loop.hpp"
+#if defined(__CUDACC__)
+#include "unisono/extensions/cuda/answers.hpp"
+#endif
 
 #include <algorithm>
 #include <concepts>
@@ -45,32 +50,37 @@ auto span_of(Vector& vector) {
 
 namespace detail {
 
-/// The greatest magnitude, as bits, that fits according to `needed_by`.
-template <class T>
-GridBits<T> most_that_fits(double weight, std::int32_t exponent) {
-    GridBits<T> fits = 0;
-    GridBits<T> beyond = static_cast<GridBits<T>>(Exponent<T>::mask); // infinity never does
-    while (beyond - fits > 1) {
-        const auto middle = static_cast<GridBits<T>>(fits + (beyond - fits) / 2);
-        (needed_by(magnitude_of<T>(middle), weight) <= exponent ? fits : beyond) = middle;
-    }
-    return fits;
-}
-
 [[noreturn, gnu::cold]] inline void refuse_array_count(const char* what, std::size_t found) {
     refuse_input({"combine on Thrust: found ", found, " ", what, "; expected 1 to ", thrust_most_arrays});
 }
+
+#if defined(__CUDACC__)
+/// The functions that return a number.
+template <class Kernels, class Policy>
+using ThrustAnswers = std::conditional_t<runs_on_gpu<Policy>, DeviceAnswers<Kernels>, ThrustFolds<Kernels>>;
+#else
+template <class Kernels, class Policy>
+using ThrustAnswers = ThrustFolds<Kernels>;
+#endif
 
 } // namespace detail
 
 /// Kernels on memory of `Policy`, an execution policy of Thrust.
 template <class Policy>
-class ThrustArithmetic {
+class ThrustArithmetic : public detail::ThrustAnswers<ThrustArithmetic<Policy>, Policy> {
 public:
     ThrustArithmetic() = default;
     explicit ThrustArithmetic(const Policy& policy) : policy_(policy) {}
 
     [[nodiscard]] const Policy& policy() const { return policy_; }
+#if defined(__CUDACC__)
+    [[nodiscard]] cudaStream_t cuda_stream() const
+        requires detail::runs_on_gpu<Policy>
+    {
+        Policy policy(policy_); // Thrust asks for one that is not const
+        return thrust::cuda_cub::stream(policy);
+    }
+#endif
 
     /// As `apply`. A GPU's functor gets references to copies, and spans of elements that are not
     /// const are written back.
@@ -138,60 +148,6 @@ public:
         }
     }
 
-    template <class T>
-        requires floating_element<std::remove_const_t<T>>
-    [[nodiscard]] std::size_t first_non_finite(std::span<T> x) const {
-        return detail::thrust_fold(policy_, x.size(),
-                                   detail::FoldElement<std::remove_const_t<T>, detail::NonFiniteAt>(x.data()), npos,
-                                   detail::Lesser{});
-    }
-    /// The sum of squares in double, by `SquareSum`: its bits do not depend on the system and its
-    /// threads. They differ from those of the host's `sum_of_squares`, which adds in the order of
-    /// positions. Cost: two reads.
-    template <class T>
-        requires floating_element<std::remove_const_t<T>>
-    [[nodiscard]] double sum_of_squares(std::span<T> x) const {
-        SquareSum sum(needed_exponent(x));
-        add_squares(sum, x, true);
-        return sum.value();
-    }
-    /// As `sum.add(x)`. \throws error bad_input: an element is not below sum's exponent
-    template <class T>
-        requires floating_element<std::remove_const_t<T>>
-    void add_squares(SquareSum& sum, std::span<T> x) const {
-        add_squares(sum, x, false);
-    }
-
-    template <class T>
-        requires floating_element<std::remove_const_t<T>>
-    [[nodiscard]] std::int32_t needed_exponent(std::span<T> x, double weight = 1.0) const {
-        using E = std::remove_const_t<T>;
-        const auto largest =
-            detail::thrust_fold(policy_, x.size(), detail::FoldElement<E, detail::MagnitudeBits>(x.data()),
-                                detail::GridBits<E>{0}, detail::Greater{});
-        return detail::needed_by(detail::magnitude_of<E>(largest), weight);
-    }
-    /// As on the host, for images of std::int64_t on a Grid and of std::int32_t on a NarrowGrid.
-    /// One pass.
-    template <class Integer, class T, class G>
-        requires floating_element<std::remove_const_t<T>>
-    std::int32_t to_grid(std::span<Integer> image, std::span<T> x, double weight, const G& grid) const {
-        return make_images<false>("to_grid", image, x, weight, grid);
-    }
-    template <class Integer, class T, class G>
-        requires floating_element<std::remove_const_t<T>>
-    std::int32_t add_to_grid(std::span<Integer> image, std::span<T> x, double weight, const G& grid) const {
-        return make_images<true>("add_to_grid", image, x, weight, grid);
-    }
-    template <floating_element T, class Integer, class G>
-    std::size_t from_grid(std::span<T> out, std::span<const Integer> image, const G& grid) const {
-        const Grid wide = checked<Integer, T>("from_grid", grid, image.size(), out.size());
-        apply(detail::ImageNumber<T, Integer>{detail::ImageScale<false>(wide.exponent)}, out, image);
-        const std::size_t first =
-            detail::thrust_fold(policy_, image.size(), detail::FoldElement<Integer, detail::MarkedAt>(image.data()),
-                                npos, detail::Lesser{});
-        return first < image.size() ? first : image.size();
-    }
     /// targets[t][i] = the sum of weight * sources[s][i] on the grid, as the kernel of sums
     /// directly from the ranks' numbers. All numbers must fit.
     template <floating_element T>
@@ -216,7 +172,41 @@ public:
         detail::check_grid_weight("note_images", weight);
         detail::thrust_shares(
             policy_, x.size(),
-            detail::NoteImages<E, Integer, Add>{image.data(), x.data(), {weight, grid.exponent}, largest});
+            detail::NoteImages<E, Integer, Add>{image.data(), x.data(), {{weight, grid.exponent}}, largest});
+    }
+    /// As above, and an element that does not fit leaves a mark, as `to_grid` and `add_to_grid`,
+    /// which convert *largest.
+    template <bool Add, class Integer, class T, class G>
+        requires floating_element<std::remove_const_t<T>>
+    void to_grid_noting(std::span<Integer> image, std::span<T> x, double weight, const G& grid,
+                        std::uint64_t* largest) const {
+        using E = std::remove_const_t<T>;
+        using Formula = detail::MarkedImage<E, Integer>;
+        const char* const who = Add ? "add_to_grid" : "to_grid";
+        const Grid wide = detail::grid_of_images<Integer, E>(who, grid, x.size(), image.size());
+        detail::check_grid_weight(who, weight);
+        detail::thrust_shares(policy_, x.size(),
+                              detail::NoteImages<E, Integer, Add, Formula>{
+                                  image.data(),
+                                  x.data(),
+                                  {{weight, wide.exponent}, detail::most_that_fits<E>(weight, grid.exponent)},
+                                  largest});
+    }
+    /// *largest, on the device, becomes the maximum of itself and the bits of |x[i]|. Does not
+    /// wait.
+    template <class T>
+        requires floating_element<std::remove_const_t<T>>
+    void note_largest(std::span<T> x, std::uint64_t* largest) const {
+        detail::thrust_shares(policy_, x.size(), detail::NoteLargest<std::remove_const_t<T>>{x.data(), largest});
+    }
+    /// As from_grid; *first, on the device, becomes the minimum of itself and the index of the
+    /// first marked image. One pass; does not wait.
+    template <floating_element T, class Integer, class G>
+    void from_grid_noting(std::span<T> out, std::span<const Integer> image, const G& grid, std::uint64_t* first) const {
+        const Grid wide = detail::grid_of_images<Integer, T>("from_grid", grid, image.size(), out.size());
+        detail::thrust_each(policy_, image.size(),
+                            detail::NoteMarked<T, Integer>{
+                                out.data(), image.data(), {detail::ImageScale<false>(wide.exponent)}, first});
     }
     template <floating_element T>
     [[nodiscard]] static std::int32_t needed_by_bits(std::uint64_t largest, double weight) {
@@ -251,9 +241,8 @@ public:
     template <class T>
         requires floating_element<std::remove_const_t<T>>
     void note_squares(std::span<T> x, std::uint64_t* noted) const {
-        using E = std::remove_const_t<T>;
-        detail::thrust_shares(policy_, x.size(), detail::NoteLargest<E>{x.data(), noted});
-        note_squares(x, noted, detail::NoteSquares<E>::unknown);
+        note_largest(x, noted);
+        note_squares(x, noted, detail::NoteSquares<std::remove_const_t<T>>::unknown);
     }
 
     template <class T>
@@ -287,46 +276,6 @@ private:
             if (arrays <= 8) return run(std::integral_constant<std::size_t, 8>());
         }
         run(std::integral_constant<std::size_t, most>());
-    }
-
-    template <class Integer, class T, class G>
-    static Grid checked(const char* who, const G& grid, std::size_t found, std::size_t expected) {
-        if constexpr (std::same_as<G, NarrowGrid>) {
-            static_assert(std::same_as<Integer, std::int32_t>, "images on a NarrowGrid are std::int32_t");
-            detail::check_narrow_grid<T>(who, grid, found, expected);
-            return grid.wide();
-        } else {
-            static_assert(std::same_as<Integer, std::int64_t>, "images on a Grid are std::int64_t");
-            detail::check_grid<T>(who, grid, found, expected);
-            return grid;
-        }
-    }
-
-    template <bool Add, class Integer, class T, class G>
-    std::int32_t make_images(const char* who, std::span<Integer> image, std::span<T> x, double weight,
-                             const G& grid) const {
-        using E = std::remove_const_t<T>;
-        const Grid wide = checked<Integer, E>(who, grid, x.size(), image.size());
-        detail::check_grid_weight(who, weight);
-        const detail::ImageElement<E, Integer, Add> body{
-            image.data(), x.data(), {weight, wide.exponent}, detail::most_that_fits<E>(weight, grid.exponent)};
-        const auto largest = detail::thrust_fold(policy_, x.size(), body, detail::GridBits<E>{0}, detail::Greater{});
-        return detail::needed_by(detail::magnitude_of<E>(largest), weight);
-    }
-
-    template <class T>
-    void add_squares(SquareSum& sum, std::span<T> x, bool known) const {
-        using E = std::remove_const_t<T>;
-        const std::int32_t exponent = sum.exponent();
-        if (exponent == Grid::not_finite) return;
-        if (!known) {
-            if (const std::int32_t found = needed_exponent(x); found > exponent)
-                refuse_input({"SquareSum: an element needs the exponent ", found, "; expected at most ", exponent});
-        }
-        const detail::FoldElement<E, detail::SquareImage> body(x.data(), detail::SquareImage(exponent));
-        const detail::WideCount all =
-            detail::thrust_fold(policy_, x.size(), body, detail::WideCount{}, detail::AddWideCounts{});
-        sum.add_part(all.high, all.low);
     }
 
     Policy policy_{};

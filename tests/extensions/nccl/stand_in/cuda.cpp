@@ -126,6 +126,7 @@ cudaError_t take_of_device(void** memory, std::size_t bytes) {
     *memory = arena().take(bytes);
     if (*memory == nullptr) return cudaErrorMemoryAllocation;
     all.counts.device_bytes += arena().size_of(*memory);
+    ++all.counts.allocations;
     return cudaSuccess;
 }
 cudaError_t free_of_device(void* memory) {
@@ -223,6 +224,7 @@ cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
     if (*memory == nullptr) return cudaErrorMemoryAllocation;
     state().pinned[*memory] = bytes;
     state().counts.pinned_bytes += bytes;
+    ++state().counts.allocations;
     return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* memory) {

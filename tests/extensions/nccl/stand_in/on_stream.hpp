@@ -105,35 +105,22 @@ struct OnStream {
         });
     }
 
-    // These wait for their result.
-
     template <class T>
-    [[nodiscard]] std::size_t first_non_finite(std::span<T> x) const {
-        return result_of([at = seen(x)] { return Kernels{}.first_non_finite(at); });
+    void note_largest(std::span<T> x, std::uint64_t* largest) const {
+        run([at = seen(x), to = seen(largest)] { Kernels{}.note_largest(at, to); });
     }
-    template <class T>
-    [[nodiscard]] double sum_of_squares(std::span<T> x) const {
-        return result_of([at = seen(x)] { return Kernels{}.sum_of_squares(at); });
-    }
-    template <class T>
-    void add_squares(unisono::SquareSum& sum, std::span<T> x) const {
-        static_cast<void>(result_of([&sum, at = seen(x)] { return Kernels{}.add_squares(sum, at), 0; }));
-    }
-    template <class T>
-    [[nodiscard]] std::int32_t needed_exponent(std::span<T> x, double weight) const {
-        return result_of([=, at = seen(x)] { return Kernels{}.needed_exponent(at, weight); });
-    }
-    template <class I, class T, class G>
-    std::int32_t to_grid(std::span<I> image, std::span<T> x, double weight, const G& grid) const {
-        return result_of([=, to = seen(image), at = seen(x)] { return Kernels{}.to_grid(to, at, weight, grid); });
-    }
-    template <class I, class T, class G>
-    std::int32_t add_to_grid(std::span<I> image, std::span<T> x, double weight, const G& grid) const {
-        return result_of([=, to = seen(image), at = seen(x)] { return Kernels{}.add_to_grid(to, at, weight, grid); });
+    template <bool Add, class I, class T, class G>
+    void to_grid_noting(std::span<I> image, std::span<T> x, double weight, const G& grid,
+                        std::uint64_t* largest) const {
+        run([=, to = seen(image), at = seen(x), most = seen(largest)] {
+            Kernels{}.template to_grid_noting<Add>(to, at, weight, grid, most);
+        });
     }
     template <class T, class I, class G>
-    std::size_t from_grid(std::span<T> out, std::span<const I> image, const G& grid) const {
-        return result_of([=, to = seen(out), at = seen(image)] { return Kernels{}.from_grid(to, at, grid); });
+    void from_grid_noting(std::span<T> out, std::span<const I> image, const G& grid, std::uint64_t* first) const {
+        run([=, to = seen(out), at = seen(image), least = seen(first)] {
+            Kernels{}.from_grid_noting(to, at, grid, least);
+        });
     }
 
     cudaStream_t stream;
@@ -156,13 +143,6 @@ private:
     template <class Work>
     void run(const Work& work) const {
         launch(stream, work);
-    }
-    template <class Work>
-    auto result_of(const Work& work) const {
-        decltype(work()) result{};
-        launch(stream, [&] { result = work(); });
-        cudaStreamSynchronize(stream);
-        return result;
     }
 };
 

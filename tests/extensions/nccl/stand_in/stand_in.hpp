@@ -51,6 +51,7 @@ public:
 struct Counts {
     int communicators = 0, streams = 0, events = 0, registrations = 0, operations = 0, graphs = 0, windows = 0;
     std::size_t device_bytes = 0, pinned_bytes = 0;
+    int allocations = 0;                                ///< of either so far
     int finalised = 0, destroyed = 0, aborted = 0;      ///< so far
     int in_progress = 0;                                ///< answers so far
     int premultiplied = 0;                              ///< operations made so far

@@ -4,6 +4,7 @@
     check.py NVCC REPOSITORY BUILD_FOLDER
 
 Compiles and links kernels.cu for sm_80, sm_90 and sm_100 with C++20 (those of them that this nvcc knows), without a warning.
+No function that returns a number may use Thrust's reductions there.
 Then counts the fused multiply-adds in the functors of contraction.cu: those that the formulas ask for by name, and no more,
 whatever nvcc's flags.
 """
@@ -72,6 +73,10 @@ if not targets:
 run(nvcc, *FLAGS, *(f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in targets), "--threads", 2,
     "-o", folder / "kernels", here / "kernels.cu")
 print("kernels.cu compiled and linked for", *(f"sm_{arch}" for arch in targets))
+# Thrust's reductions would allocate in each call.
+reductions = re.findall(rb"\w*DeviceReduce\w*", (folder / "kernels").read_bytes())
+if reductions:
+    sys.exit(f"kernels.cu has reductions of Thrust's; expected kernels that note their answers: {reductions[0][:200]}")
 for flags in ([], ["--fmad=true", "-prec-div=false", "-prec-sqrt=false"]):
     found = fused(flags)
     wanted = {kernel: (count, 0, True) for kernel, count in EXPECTED.items()}
