@@ -1,7 +1,9 @@
 #pragma once
 
 /// \file
-/// broadcast, reduce, gather and scatter: collectives with a root.
+/// Collectives with a root. A rank waits only for those whose data it needs, or that read its
+/// memory. A mismatch of ranks that do not wait for each other is thrown by their next collective
+/// in which one does; it names the calls that differed, unless they are more than seven calls old.
 
 #include "unisono/collective/shell.hpp"
 

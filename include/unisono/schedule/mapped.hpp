@@ -6,11 +6,13 @@
 /// direct.hpp, with the same bits. The first flag says that a rank's buffers are ready, the second
 /// that the rank has finished with its peers' buffers.
 ///
-/// The staged schedules are for a few hundred bytes: each rank posts a copy beside its flag, and
-/// all ranks read the copies. One flag and one round, as no rank touches another's buffers; the
-/// copies alternate between two slots, so the next operation needs no flag either. All ranks do the
-/// whole work. Every rank waits for all ranks, also a rank that reads from none (a broadcast's
-/// root), so that each rank detects a mismatch.
+/// The staged schedules are for small data: each rank whose data others need posts a copy beside
+/// its flag, and they read the copies. One flag and one round, as no rank touches another's
+/// buffers.
+///
+/// A rank waits only for the ranks whose data it needs, and in the mapped schedules also for those
+/// that use its buffers. So a mismatch between two ranks of which neither waits for the other shows
+/// in their next operation (group/suspicion.hpp).
 
 #include "unisono/schedule/base.hpp"
 
@@ -21,12 +23,14 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 namespace detail {
 
-/// Ends a round: posts this rank's flag, with a copy of `payload` if it has blocks, and waits for
-/// the flags of all ranks.
+/// Raises this rank's flag, with a copy of `payload` if it has blocks.
+constexpr Step post(const Blocks& payload = {}) { return {StepKind::post, everyone, payload, {}, 0}; }
+constexpr Step await(int peer) { return {StepKind::await, peer, {}, {}, 0}; }
+/// Ends a round: raises this rank's flag, and waits for the flags of all ranks.
 template <class Visit>
 constexpr void meet(Visit&& visit, const Blocks& payload = {}) {
-    visit(Step{StepKind::post, everyone, payload, {}, 0});
-    visit(Step{StepKind::await, everyone, {}, {}, 0});
+    visit(post(payload));
+    visit(await(everyone));
 }
 
 constexpr Step combine_all_ranks(const Blocks& source, int owner, const Blocks& target) {
@@ -46,12 +50,15 @@ constexpr bool keeps_own_block(Collective what, const Shape& shape) {
            ((what == Collective::gather || what == Collective::scatter) && shape.rank == shape.root);
 }
 
+/// True if data go from the root to the others.
+constexpr bool spreads(Collective what) { return what == Collective::broadcast || what == Collective::scatter; }
+
 /// Copies the peers' blocks for this rank into the output. `source(block)` tells where a peer holds
 /// a block.
 template <Collective What, class Source, class Visit>
 constexpr void copy_from_peers(const Shape& shape, Source source, Visit&& visit) {
     const bool is_root = shape.rank == shape.root;
-    if constexpr (What == Collective::broadcast || What == Collective::scatter) {
+    if constexpr (spreads(What)) {
         const std::uint32_t block = What == Collective::scatter ? rank_of(shape) : 0;
         if (!is_root) visit(copy_from(shape.root, source(block), output_blocks(block)));
     } else if (What != Collective::gather || is_root) {
@@ -65,8 +72,10 @@ constexpr void copy_from_peers(const Shape& shape, Source source, Visit&& visit)
 
 } // namespace detail
 
-/// Between two flags each rank reads the blocks that it needs from its peers' inputs. Scratch:
-/// none. Cost per rank:
+/// Each rank reads the blocks that it needs from its peers' inputs, once these ranks have raised
+/// their flags. Scratch: none. In broadcast, scatter and gather each rank has one flag: a rank that
+/// is read says that its buffer is ready, a rank that reads says that it is done. In the others
+/// each rank has both. Cost per rank:
 /// - all_reduce: reads its block of p inputs, and writes its sum to all outputs.
 /// - reduce_scatter: reads its block of p inputs, and writes its sum to its output.
 /// - reduce: reads its block of p inputs, and writes its sum to the root's output.
@@ -80,7 +89,7 @@ struct Mapped : ScheduleBase<What> {
         "mapped all_reduce", "mapped reduce_scatter", "mapped all_gather", "mapped broadcast",
         "mapped reduce",     "mapped gather",         "mapped scatter",    "mapped all_to_all"}[std::size_t(What)];
     static constexpr bool mapped = true;
-    using ScheduleBase<What>::shape;
+    using ScheduleBase<What>::shape, ScheduleBase<What>::is_root;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const {
         return What == Collective::broadcast ? 1 : detail::world_of(shape);
@@ -90,7 +99,11 @@ struct Mapped : ScheduleBase<What> {
     }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
-        return {.blocks_combined = detail::combines(What) ? blocks() - 1 : 0, .rounds = shape.world > 1 ? 2u : 0u};
+        const bool one_flag = detail::spreads(What) || What == Collective::gather;
+        return {.blocks_combined = detail::combines(What) ? blocks() - 1 : 0,
+                .rounds = shape.world == 1 ? 0u
+                          : one_flag       ? 1u
+                                           : 2u};
     }
 
     template <class Visit>
@@ -98,8 +111,15 @@ struct Mapped : ScheduleBase<What> {
         const std::uint32_t own = detail::rank_of(shape);
         if (shape.world == 1) return detail::copy_through(own, visit);
         if (r == 0 && detail::keeps_own_block(What, shape)) detail::copy_through(own, visit);
-        if (r == 1) work(own, visit);
-        detail::meet(visit);
+        if constexpr (detail::spreads(What) || What == Collective::gather) {
+            const bool reads = is_root() == (What == Collective::gather);
+            if (r == 1 && reads) work(own, visit);
+            if (reads == (r == 1)) visit(detail::post());
+            if (r == 0) visit(detail::await(is_root() ? everyone : shape.root));
+        } else {
+            if (r == 1) work(own, visit);
+            detail::meet(visit);
+        }
     }
 
 private:
@@ -138,8 +158,9 @@ struct MappedBarrier : ScheduleBase<Collective::barrier> {
 };
 UNISONO_CERTIFY(collective_schedule<MappedBarrier>);
 
-/// Each rank posts its data with its flag, and reads what it needs from its peers' copies. Scratch:
-/// none. Sums are computed in rank order: the same bits on all ranks. Cost per rank: one flag, and
+/// Each rank posts the data that others need with its flag, and reads what it needs from its peers'
+/// copies, once they have come. Scratch: none. Sums are computed in rank order: the same bits on
+/// all ranks. Cost per rank: at most one flag, and
 /// - all_reduce: posts its vector; reads p vectors, and combines them.
 /// - reduce: posts its vector; the root reads p vectors, and combines them.
 /// - reduce_scatter: posts p blocks; reads its block of p copies, and combines them.
@@ -166,7 +187,7 @@ struct Staged : ScheduleBase<What> {
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const bool adds = detail::combines(What) && (What != Collective::reduce || is_root());
-        return {.blocks_combined = adds ? others() : 0, .rounds = shape.world > 1 ? 1u : 0u};
+        return {.blocks_combined = adds ? others() : 0, .rounds = shape.world > 1 && reads() ? 1u : 0u};
     }
 
     template <class Visit>
@@ -175,7 +196,9 @@ struct Staged : ScheduleBase<What> {
         if (shape.world == 1) return detail::copy_through(own, visit);
         if (r == 0) {
             if (detail::keeps_own_block(What, shape)) detail::copy_through(own, visit);
-            return detail::meet(visit, payload(own));
+            if (posts()) visit(detail::post(payload(own)));
+            if (reads()) visit(detail::await(detail::spreads(What) ? shape.root : everyone));
+            return;
         }
         const auto copy = [](std::uint32_t block) { return posted_blocks(block, single_blocks ? 0 : block); };
         if constexpr (!detail::combines(What)) detail::copy_from_peers<What>(shape, copy, visit);
@@ -184,9 +207,15 @@ struct Staged : ScheduleBase<What> {
     }
 
 private:
+    [[nodiscard]] constexpr bool posts() const {
+        return detail::spreads(What) ? is_root() : What != Collective::gather || !is_root();
+    }
+    [[nodiscard]] constexpr bool reads() const {
+        return detail::spreads(What) ? !is_root()
+                                     : (What != Collective::reduce && What != Collective::gather) || is_root();
+    }
     /// The blocks that this rank posts beside its flag.
     [[nodiscard]] constexpr Blocks payload(std::uint32_t own) const {
-        if ((What == Collective::broadcast || What == Collective::scatter) && !is_root()) return {};
         if (What == Collective::broadcast) return output_blocks(0);
         return single_blocks ? input_blocks(own) : input_blocks(0, blocks());
     }
