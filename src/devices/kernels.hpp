@@ -14,10 +14,13 @@
 #include <thrust/system/cuda/execution_policy.h>
 #endif
 
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/extensions/device_library/functors.hpp"
 #include "unisono/extensions/device_library/kernel.hpp"
 
 #include <cuda_runtime_api.h>
+#include <thrust/system_error.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +37,11 @@ struct DevicesKernels : ThrustArithmetic<decltype(thrust::cuda::par_nosync.on(cu
 
 template <class Version, class Verb, class... Arguments>
 void KernelOfUnisonoDevices<Version, Verb, Arguments...>::run(void* stream, Arguments... arguments) {
-    Verb::run(DevicesKernels(static_cast<cudaStream_t>(stream)), arguments...);
+    try {
+        Verb::run(DevicesKernels(static_cast<cudaStream_t>(stream)), arguments...);
+    } catch (const thrust::system_error& failed) { // a program that links to the library knows no Thrust
+        throw error(ErrorCode::refused, concat({"CUDA: ", failed.what()}));
+    }
 }
 
 /// Puts kernels into the library: a function whose address is taken is compiled.

@@ -278,6 +278,22 @@ BOOST_AUTO_TEST_CASE(threads_that_ask_at_once) {
     BOOST_TEST(wrong == std::vector<int>(threads), boost::test_tools::per_element());
 }
 
+// A program that links to the library has no header of Thrust's to catch its errors by.
+BOOST_AUTO_TEST_CASE(an_error_of_thrust) {
+    const Array<float> x(draw<float>(count));
+    const auto has_its_text = [](const un::error& failed) {
+        return failed.code() == un::ErrorCode::refused &&
+               std::string(failed.what()).find("CUDA: no launch (stand-in): ") != std::string::npos;
+    };
+    {
+        const stand_in::Scene none({.kernels = false});
+        BOOST_CHECK_EXCEPTION(on.scale(x.span(), 0.5), un::error, has_its_text);
+        BOOST_CHECK_EXCEPTION(static_cast<void>(on.first_non_finite(x.in())), un::error, has_its_text);
+    }
+    on.scale(x.span(), 0.5); // the next call runs
+    BOOST_TEST(on.first_non_finite(x.in()) == un::npos);
+}
+
 // Memory that cannot be had is an error of the call, and the next call asks again.
 BOOST_AUTO_TEST_CASE(no_memory_for_an_answer) {
     const Array<float> x(draw<float>(count));

@@ -6,11 +6,16 @@
 
 #include "extensions/nccl/stand_in/on_stream.hpp"
 
+#include <thrust/system_error.h>
+
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 struct DevicesKernels : stand_in::OnStream<stand_in::ThrustKernels> {
-    using OnStream::OnStream;
+    explicit DevicesKernels(cudaStream_t given) : OnStream(given) {
+        if (!stand_in::kernels_run())
+            throw thrust::system_error(cudaErrorLaunchFailure, thrust::generic_category(), "no launch (stand-in)");
+    }
 };
 
 } // namespace detail

@@ -19,7 +19,7 @@ struct DevicesVersion;
 using ThisDevicesVersion = DevicesVersion<UNISONO_VERSION_MAJOR, UNISONO_VERSION_MINOR, UNISONO_VERSION_PATCH>;
 
 /// A function of ThrustArithmetic with arguments of these types. Enqueues on `stream`, a
-/// cudaStream_t.
+/// cudaStream_t. \throws error refused: CUDA's errors
 ///
 /// Undefined? Link to the CMake target unisono::devices, built from this version of Unisono.
 template <class Version, class Verb, class... Arguments>

@@ -117,6 +117,11 @@ void launch(cudaStream_t stream, std::function<void()> work) {
     });
 }
 
+bool kernels_run() {
+    const Lock lock(state().mutex);
+    return state().behaviour.kernels;
+}
+
 int device_of_thread() { return current_device; }
 
 cudaError_t take_of_device(void** memory, std::size_t bytes) {

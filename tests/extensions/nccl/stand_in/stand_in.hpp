@@ -37,6 +37,7 @@ struct Behaviour {
     bool launches = true;                      ///< of graphs; false: an error
     bool windows = true;                       ///< false: no windows, as on machines without NVLink
     bool records = true;                       ///< of events; false: an error
+    bool kernels = true;                       ///< those of unisono::devices; false: an error of Thrust's
 };
 /// For the time of a test.
 class Scene {
@@ -69,6 +70,8 @@ std::vector<std::string> take_calls();
 
 /// The address at which the host may read and write the memory at an address of a device.
 std::byte* seen_by_host(const void* of_device);
+/// False if kernels are to fail.
+bool kernels_run();
 /// Runs `work` on the stream in its order, as a kernel.
 void launch(cudaStream_t stream, std::function<void()> work);
 
