@@ -61,6 +61,30 @@ if not re.search(r"undefined reference to .*KernelOfUnisonoDevices<.*DevicesVers
 run(program[0], *program[2:]) # of the same version it links
 print("a program of another version does not link")
 
+# A program with a source of each kind.
+mixed = pathlib.Path(build) / "device_library_mixed"
+mixed.mkdir(exist_ok=True)
+(mixed / "library.cpp").write_text("""#include <unisono/extensions/device_library/stream.hpp>
+#include <cstdio>
+int main() {
+    try {
+        unisono::StreamArithmetic<cudaStream_t> on(nullptr);
+        std::puts("accepted");
+    } catch (const unisono::error& failed) {
+        std::puts(failed.what());
+    }
+}
+""")
+(mixed / "headers.cpp").write_text("#include <unisono/extensions/device/kernel_sources.hpp>\nUNISONO_KERNELS_ARE_OF(headers)\n")
+for compiler in (shutil.which("c++"), *sys.argv[7:]):
+    told = []
+    for sources in (["library.cpp"], ["library.cpp", "headers.cpp"]):
+        run(compiler, *FLAGS, "-DUNISONO_DEVICES", *(mixed / source for source in sources), library, "-o", mixed / "program")
+        told.append(run(mixed / "program"))
+    if told[0] != "accepted\n" or "kernels of the library unisono::devices and sources with kernels of the headers" not in told[1]:
+        sys.exit(f"{compiler}: expected that only a program with kernels of both is refused: {told}")
+print("a program with kernels of the library and of the headers is refused")
+
 if pathlib.Path(nvcc).is_file():
     compiled = pathlib.Path(build) / "device_library_own.o"
     run(nvcc, "-std=c++20", "--expt-relaxed-constexpr", "-Werror", "all-warnings", "-diag-suppress", "554,780,20011,20014",
@@ -71,3 +95,10 @@ if pathlib.Path(nvcc).is_file():
     if len(library_has) < 2 or not program_has or any(re.search(r"\b[TW] .*AdamElement.*for_each", line) for line in symbols):
         sys.exit(f"own.cu: expected references to the library and kernels of its own\n{library_has}\n{program_has[:3]}")
     print("own.cu compiled for sm_90, not run")
+    headers = pathlib.Path(build) / "device_library_headers.o"
+    run(nvcc, "-std=c++20", "--expt-relaxed-constexpr", "-Werror", "all-warnings", "-diag-suppress", "554,780,20011,20014",
+        "-arch=sm_90", f"-I{source}/include", "-c", here / "headers.cu", "-o", headers)
+    for name, has, lacks in ((compiled, "library", "headers"), (headers, "headers", "library")):
+        marks = {kind: symbol for symbol, kind in re.findall(r" (\w) unisono_kernels_of_(\w+)", run("nm", name))}
+        if marks.get(has) not in ("V", "W") or marks.get(lacks) != "w" and marks.get(lacks) != "v":
+            sys.exit(f"{name}: expected the mark of the {has}, and a weak reference to that of the {lacks}; found {marks}")

@@ -12,6 +12,7 @@
 #include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/arithmetic/stream_kernel.hpp"
 #include "unisono/extensions/cuda/answers.hpp"
+#include "unisono/extensions/device/kernel_sources.hpp"
 #include "unisono/extensions/device_library/functors.hpp"
 #include "unisono/extensions/device_library/kernel.hpp"
 
@@ -30,6 +31,8 @@
 
 #include <thrust/system/cuda/execution_policy.h>
 #endif
+
+UNISONO_KERNELS_ARE_OF(library)
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -73,7 +76,7 @@ inline constexpr std::size_t device_most_arrays = 32;
 /// The functions of ThrustArithmetic (extensions/thrust/thrust.hpp), which says what they do.
 class DevicesArithmetic : public DeviceAnswers<DevicesArithmetic> {
 public:
-    explicit DevicesArithmetic(void* stream) : stream_(stream) {}
+    explicit DevicesArithmetic(void* stream) : stream_(stream) { check_kernel_sources(); }
 
     [[nodiscard]] cudaStream_t cuda_stream() const { return static_cast<cudaStream_t>(stream_); }
 

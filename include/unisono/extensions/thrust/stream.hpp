@@ -6,6 +6,7 @@
 
 #include "unisono/arithmetic/operations.hpp"
 #include "unisono/arithmetic/stream_kernel.hpp"
+#include "unisono/extensions/device/kernel_sources.hpp"
 #include "unisono/extensions/thrust/thrust.hpp"
 
 #include <cuda_runtime_api.h>
@@ -14,6 +15,8 @@
 #include <array>
 #include <cstddef>
 #include <span>
+
+UNISONO_KERNELS_ARE_OF(headers)
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -25,6 +28,7 @@ struct StreamKernel<Op, T> {
     /// CUDA's errors
     static void call(const void* state, const std::byte* const* sources, std::size_t source_count,
                      std::byte* const* targets, std::size_t target_count, std::size_t count, void* stream) {
+        detail::check_kernel_sources();
         if (source_count > detail::thrust_most_arrays) detail::refuse_array_count("sources", source_count);
         if (target_count > detail::thrust_most_arrays) detail::refuse_array_count("targets", target_count);
         std::array<const T*, detail::thrust_most_arrays> from{};
@@ -42,7 +46,9 @@ struct StreamKernel<Op, T> {
 /// return a number wait for it.
 template <>
 struct StreamArithmetic<cudaStream_t> : ThrustArithmetic<decltype(thrust::cuda::par_nosync.on(cudaStream_t{}))> {
-    explicit StreamArithmetic(cudaStream_t stream) : ThrustArithmetic(thrust::cuda::par_nosync.on(stream)) {}
+    explicit StreamArithmetic(cudaStream_t stream) : ThrustArithmetic(thrust::cuda::par_nosync.on(stream)) {
+        detail::check_kernel_sources();
+    }
 };
 
 UNISONO_NAMESPACE_END
