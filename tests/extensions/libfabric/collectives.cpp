@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <thread>
 
 namespace un = unisono;
@@ -91,9 +92,11 @@ BOOST_AUTO_TEST_CASE(memory_of_the_groups) {
     un::run<un::Libfabric>(1, [](Group& group) { BOOST_TEST(group.allocate<int>(5).size() == 5u); });
 }
 
-BOOST_AUTO_TEST_CASE(memory_that_is_registered) { // as verbs and efa require; net accepts it, too
+/// Calls body(group) on two ranks that register memory, as verbs and efa require; net accepts it,
+/// too.
+template <class Body>
+void with_registration(Body body) {
     const auto world = std::make_shared<un::Libfabric::World>(2);
-    test::Findings findings;
     std::vector<std::thread> threads;
     for (int rank = 0; rank < 2; ++rank) {
         threads.emplace_back([&, rank] {
@@ -104,18 +107,56 @@ BOOST_AUTO_TEST_CASE(memory_that_is_registered) { // as verbs and efa require; n
             world->publish(rank, card.text());
             Group group{un::Libfabric(world, rank, std::move(wire))};
             group.set_timeout(std::chrono::seconds(30));
-            un::Memory<float> data = group.allocate<float>(50'000);
-            std::fill(data.begin(), data.end(), 1.0f);
-            std::vector<float> other(50'000, 1.0f);
-            for (int i = 0; i < 10; ++i) {
-                un::all_reduce(group, data, un::Sum{}, un::RingSchedule{.chunk_bytes = 10'000});
-                un::all_reduce(group, other);
-                un::barrier(group);
-            }
-            findings.expect(data[49'999] == 1024.0f && other[49'999] == 1024.0f, "sums");
+            body(group);
         });
     }
     for (std::thread& thread : threads) thread.join();
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_is_registered) {
+    test::Findings findings;
+    with_registration([&](Group& group) {
+        un::Memory<float> data = group.allocate<float>(50'000);
+        std::fill(data.begin(), data.end(), 1.0f);
+        std::vector<float> other(50'000, 1.0f);
+        for (int i = 0; i < 10; ++i) {
+            un::all_reduce(group, data, un::Sum{}, un::RingSchedule{.chunk_bytes = 10'000});
+            un::all_reduce(group, other);
+            un::barrier(group);
+        }
+        findings.expect(data[49'999] == 1024.0f && other[49'999] == 1024.0f, "sums");
+    });
+}
+
+// A bounce buffer would be registered for each message. Rank 0 sends when the receive is posted.
+BOOST_AUTO_TEST_CASE(large_messages_land_in_memory_that_is_registered_once) {
+    test::Findings findings;
+    with_registration([&](Group& group) {
+        constexpr std::size_t count = 50'000;
+        const auto owner = std::make_shared<std::vector<float>>(count, static_cast<float>(1 - group.rank()));
+        const std::span<float> data(*owner);
+        std::shared_ptr<std::byte> known = group.endpoint().register_once(
+            std::shared_ptr<std::byte>(owner, reinterpret_cast<std::byte*>(data.data())), data.size_bytes());
+        const auto registrations_of_messages = [&] {
+            const std::uint64_t before = group.endpoint().registrations();
+            for (int i = 0; i < 5; ++i) {
+                int go = 0;
+                if (group.rank() == 0) {
+                    un::receive(group, std::span<int>(&go, 1), 1);
+                    un::send(group, data, 1);
+                } else {
+                    un::Operation landing = un::start_receive(group, data, 0);
+                    un::send(group, std::span<const int>(&go, 1), 0);
+                    landing.wait();
+                }
+            }
+            return group.endpoint().registrations() - before;
+        };
+        findings.expect(registrations_of_messages() == 0, "registered once, at both ends");
+        findings.expect(data[0] == 1.0f && data[count - 1] == 1.0f, "received");
+        known.reset();
+        findings.expect(registrations_of_messages() == 5, "a registration ends with its owner");
+    });
 }
 
 // Their names differ, so that one program may choose, and ranks of both form no elastic world.

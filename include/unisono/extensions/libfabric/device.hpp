@@ -112,13 +112,14 @@ public:
         return fi_trecv(endpoint_.get(), data, bytes, descriptor(region), from, tag, 0, &operation.context);
     }
 
+    static constexpr int most_completions = 16; ///< of a call of `poll`
     /// Advances all operations, and calls done(operation, failed, bytes) for each completion;
     /// `failed` is 0 or positive. The result is not 0 if libfabric cannot continue.
     template <class Done>
     ssize_t poll(Done&& done) {
         const NotCancelled whole;
-        fi_cq_tagged_entry entries[16];
-        const ssize_t count = fi_cq_read(queue_.get(), entries, 16);
+        fi_cq_tagged_entry entries[most_completions];
+        const ssize_t count = fi_cq_read(queue_.get(), entries, most_completions);
         if (count == -FI_EAGAIN) return 0;
         for (ssize_t i = 0; i < count; ++i)
             if (entries[i].op_context != nullptr) done(operation_of(entries[i].op_context), 0, entries[i].len);

@@ -55,7 +55,7 @@ inline std::uint64_t fabric_key(const JobToken& token) {
 
 /// The largest eager message per provider: as measured (docs/libfabric.md), else 16 KiB.
 inline std::size_t eager_bytes_of(std::string_view provider) {
-    if (provider == "net" || provider == "tcp") return std::size_t{512} << 10;
+    if (provider == "net" || provider == "tcp") return std::size_t{256} << 10;
     if (provider == "tcp;ofi_rxm") return (std::size_t{16} << 10) - 256; // its own buffers have 16 KiB
     if (provider == "shm") return std::size_t{8} << 10;
     return std::size_t{16} << 10;

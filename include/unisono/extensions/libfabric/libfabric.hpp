@@ -53,6 +53,8 @@ public:
     /// A rank of a world of one.
     LibfabricWire(std::shared_ptr<NetworkWorld> world, int rank) : FabricTraffic(std::move(world), rank, {}, 0) {}
     using FabricTraffic::FabricTraffic;
+    /// A message by rendezvous lands in its target. Smaller ones are eager over most providers.
+    static constexpr std::size_t lands_from = least_straight;
 
     // --- sending ---------------------------------------------------------------------------------
 
@@ -75,22 +77,24 @@ public:
         if (!again_.empty()) retry();
         if (!queued_.empty()) send_queued(handler);
         for (int turns = 0; turns < 8; ++turns) {
-            bool moved = false;
+            int count = 0;
             const ssize_t failed = device_.poll([&](FabricOperation& operation, int why, std::size_t bytes) {
-                moved = true;
+                ++count;
                 complete(operation, why, bytes, handler);
             });
             if (failed != 0) broken_ = FabricDevice::error_text(failed);
-            if (!moved) break;
+            if (count == 0) parted_ = false;
+            if (count < FabricDevice::most_completions && !parted_) break; // another look costs a system call
         }
     }
 
-    /// Sleeping pays if ranks outnumber cores; else a hop would cost 50 us more. A large message is
-    /// not seen before it is complete, so a rank stays awake longer for it.
+    /// Sleeping pays if ranks outnumber cores; else a hop would cost 50 us more. A large message
+    /// moves in calls of this rank alone and is not seen before it is complete, so a rank stays
+    /// awake while it may move.
     void idle(std::uint32_t attempt, nanoseconds until) {
         if (!world_->more_ranks_than_cores()) {
-            const std::uint32_t longer = large_under_way() ? 16 : 1;
-            return attempt % longer != 0 ? pause() : idle_on_host(patience_, attempt / longer, until);
+            if (large_moves()) return attempt % 64 == 63 ? yield_core() : pause();
+            return idle_on_host(patience_, attempt, until);
         }
         if (attempt < 256) return std::this_thread::yield();
         const nanoseconds wished = std::min<nanoseconds>(1'000'000, nanoseconds{20'000} << std::min(attempt / 256, 6u));
@@ -239,9 +243,12 @@ private:
             Sending* const sending = sendings_.find(frame.number);
             if (sending == nullptr || sending->peer != peer || sending->landing != 0) return;
             sending->landing = frame.landing;
+            moves(sending->bytes);
             return post(*sending);
         }
-        case FabricFrame::goodbye: other.goodbye = true; return send_frame(peer, frame_of(FabricFrame::goodbye_seen));
+        case FabricFrame::goodbye:
+            other.goodbye = parted_ = true;
+            return send_frame(peer, frame_of(FabricFrame::goodbye_seen));
         case FabricFrame::goodbye_seen: other.answered = true; return;
         }
     }
@@ -255,12 +262,12 @@ private:
         landing.arrival = handler.begin(frame.from, frame.envelope, landing.bytes);
         landing.memory = handler.memory(landing.arrival);
         if (landing.memory == nullptr) return landings_.release(landing); // a fault, meanwhile
-        landing.region = device_.register_memory(landing.memory, landing.bytes);
         ++at(frame.from).landings;
         post(landing);
     }
     std::uint32_t pass_ = 0;
     bool leaving_ = false;
+    bool parted_ = false;      ///< a peer said goodbye, and what it did before may not be reported yet
     Patience patience_{false}; ///< used if there is a core for each rank
 };
 
@@ -280,8 +287,9 @@ public:
     static constexpr std::string_view name = "libfabric";
     using Options = LibfabricOptions;
     // See NativeSchedule. Over net on the loopback, one message of 64 KiB takes less than two
-    // rounds of 32 KiB (34 and 40 us). Chunks of 1 MiB, whose halves are eager, take 0.95 x the
-    // time of chunks of 512 KiB at 1 MiB, and 0.7 to 0.8 x at 16 MiB.
+    // rounds of 32 KiB (34 and 40 us). With eager halves, chunks of 1 MiB take 0.95 x the time of
+    // chunks of 512 KiB at 1 MiB, and 0.7 to 0.8 x at 16 MiB. Halves by rendezvous are no slower
+    // than eager halves.
     static constexpr std::size_t exchange_bytes = 65536;
     static constexpr std::size_t chunk_bytes = 1048576;
 

@@ -118,8 +118,15 @@ protected:
         FabricRegion region;
     };
 
-    /// True if a large message is in flight in either direction.
-    [[nodiscard]] bool large_under_way() const { return !sendings_.empty() || !landings_.empty(); }
+    /// True if a large message is in flight in either direction, and has not had the time yet that
+    /// it takes at 1 GB/s. A slower network's buffers do not run empty while a rank sleeps.
+    [[nodiscard]] bool large_moves() const {
+        return (!sendings_.empty() || !landings_.empty()) && steady_now() < moves_until_;
+    }
+    /// Both ends are ready for a large message.
+    void moves(std::size_t bytes) {
+        moves_until_ = std::max(moves_until_, steady_now()) + static_cast<nanoseconds>(bytes);
+    }
     Peer& at(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
     [[nodiscard]] const Peer& at(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
     [[nodiscard]] std::size_t room_bytes() const { return sizeof(FabricFrame) + eager_bytes_; }
@@ -230,23 +237,18 @@ protected:
     }
     void post(Landing& landing) {
         const std::uint64_t tag = fabric_bulk_bit | landing.number;
-        fid_mr* const region = landing.region.handle.get();
+        fid_mr* const region = registration(landing.memory, landing.bytes, landing.region);
         if (!check(landing, landing.peer,
                    device_.receive(FI_ADDR_UNSPEC, tag, landing.memory, landing.bytes, region, landing)))
             return;
         FabricFrame ready = frame_of(FabricFrame::ready);
         ready.number = landing.sending;
         ready.landing = tag;
+        moves(landing.bytes);
         send_frame(landing.peer, ready);
     }
     void post(Sending& sending) {
-        fid_mr* region = nullptr;
-        if (device_.wants_registration()) {
-            region = region_of(sending.data, sending.bytes);
-            if (region == nullptr && sending.region.handle == nullptr)
-                sending.region = device_.register_memory(sending.data, sending.bytes);
-            if (region == nullptr) region = sending.region.handle.get();
-        }
+        fid_mr* const region = registration(sending.data, sending.bytes, sending.region);
         check(sending, sending.peer,
               device_.send(at(sending.peer).to, sending.landing, sending.data, sending.bytes, region, sending));
     }
@@ -256,6 +258,14 @@ protected:
             registered_.push_back(made);
         }
         return {made, made->data.get()};
+    }
+    /// The registration of a large message's memory, if libfabric needs one: that of memory that
+    /// the program holds, else `own`, which ends with the message. Errors: refused.
+    [[nodiscard]] fid_mr* registration(const std::byte* data, std::size_t bytes, FabricRegion& own) {
+        if (!device_.wants_registration()) return nullptr;
+        if (fid_mr* const known = region_of(data, bytes); known != nullptr) return known;
+        if (own.handle == nullptr) own = device_.register_memory(data, bytes);
+        return own.handle.get();
     }
     /// The registration of memory that was registered once; nullptr for other memory.
     [[nodiscard]] fid_mr* region_of(const std::byte* data, std::size_t bytes) const {
@@ -299,8 +309,9 @@ protected:
     FabricRecords<Landing> landings_;
     List<Queued> queued_;
     List<FabricOperation*> again_;
-    std::string broken_;  ///< libfabric's error after which it could not continue
-    FabricDevice device_; ///< closed before the memory that it accesses is gone
+    nanoseconds moves_until_ = 0; ///< large messages that both ends are ready for may move
+    std::string broken_;          ///< libfabric's error after which it could not continue
+    FabricDevice device_;         ///< closed before the memory that it accesses is gone
 };
 
 } // namespace detail
