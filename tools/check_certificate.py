@@ -7,7 +7,7 @@ import collections, functools, json, sys
 # A step's fields: peer, source, target, number; q: a peer or all ranks, s: a source or nothing.
 # USE has input and output: all blocks, its own, all at the root, none.
 KINDS = {"send": "pSn", "receive": "pTn", "receive_combine": "pSTn", "copy": "ST", "combine_ranks": "ST", "post": "s",
-         "await": "q", "combine_peers": "qST", "copy_from_peer": "pST"}
+         "await": "", "combine_peers": "qST", "copy_from_peer": "pST"}
 USE = dict(all_reduce="aa", reduce_scatter="ao", all_gather="oa", broadcast="na", reduce="ar", gather="or",
            scatter="ro", all_to_all="aa", barrier="nn")
 def demand(condition, *why):
@@ -54,26 +54,26 @@ class Certificate:
         least = 1 + (self.what == "all_to_all")
         demand(not (source and target) or source[least:3] == target[least:3], "different blocks")
         return kind, peer, source and tuple(source), target and tuple(target), part
-    def cells(self, rank, blocks):
+    def cells(self, rank, blocks, flag=0):
         where, first, count, slot, ahead = blocks
         if where == "scratch":
             self.used[rank] = max(self.used[rank], slot + ahead + count)
             return [(rank, where, slot + ahead + i) for i in range(count)]
         for block in range(first, first + count):
             demand(where == "posted" or self.holds(where == "output", rank, block), rank, "has no", where, block)
-        return [(rank, where, block) for block in range(first, first + count)]
-    def read(self, rank, blocks, busy=()):
-        cells, run = self.cells(rank, blocks), run_of(blocks)
+        return [(rank, where, block, flag % 2)[:4 if where == "posted" else 3] for block in range(first, first + count)]
+    def read(self, rank, blocks, busy=(), flag=0):
+        cells, run = self.cells(rank, blocks, flag), run_of(blocks)
         for cell in cells:
             demand(cell not in busy and self.memory[cell][1] == run, "reads what is received or not written:", cell)
         return [self.memory[cell][0] for cell in cells]
-    def write(self, rank, blocks, values):
+    def write(self, rank, blocks, values, flag=0):
         run, end = run_of(blocks), blocks[3] + blocks[4] + blocks[2]
         for slot in range(blocks[3], self.promises[rank]["scratch_slots"] * (blocks[0] == "scratch") * bool(blocks[2])):
             other = self.memory.get((rank, "scratch", slot), (None, run))[1]
             if other != run and other[0] < end:  # another packed run, which may share bytes with this one
                 del self.memory[rank, "scratch", slot]
-        self.memory.update((cell, (value, run)) for cell, value in zip(self.cells(rank, blocks), values))
+        self.memory.update((cell, (value, run)) for cell, value in zip(self.cells(rank, blocks, flag), values))
     def add(self, rank, a, b):
         demand(a[0] == b[0], "adds block", a[0], "to block", b[0])
         demand(a[1] & b[1] == 0, "a contribution to block", a[0], "counts twice")
@@ -124,52 +124,35 @@ class Certificate:
                 heard[rank] |= before[peer]
             demand(not sent, "nobody receives", list(sent)[:1])
         demand(self.what != "barrier" or set(heard) == {(1 << self.world) - 1}, "a rank leaves too early")
-    def touch(self, rank, cells, writes):  # a race unless this rank has awaited a post of the other behind its access
-        for cell in cells:
-            races = {(rank, r, posts) for r, posts, wrote in self.touched[cell] if r != rank and (wrote or writes)}
-            demand(all(posts < self.posts[rank, r] for _, r, posts in races), "a race of two ranks at", cell)
-            self.needed |= races
-            self.touched[cell].add((rank, self.posts[rank, rank], writes))
-    def own(self, rank):
-        return [cell for i, where in enumerate(("input", "output")) for block in range(self.blocks)
-                if self.holds(i, rank, block) for cell in self.cells(rank, (where, block, 1, 0, 0))]
-    def waits(self, rank, peer):  # until the peer, or all, have posted as often as this rank, and at least once
-        by_root = self.what in ("broadcast", "scatter", "gather") and rank != self.root
-        posts = max(1, self.posts[rank, rank])
-        demand(peer == (self.root if by_root else -1), "expected to await the root, or (root, or none) all ranks")
-        others = [r for r in range(self.world) if r != rank and peer in (r, -1)]
-        ready = all(self.posts[r, r] >= posts for r in others)
-        self.awaited.update((rank, r, posts - 1) for r in others if ready)
-        self.posts.update({(rank, r): posts for r in others if ready})
-        return not ready
-    def runs(self, rank, kind, peer, source, target, _):
-        if kind == "await" and self.waits(rank, peer):
-            return False
-        from_all = kind == "combine_peers"
-        readers = range(self.world) if from_all else [peer if kind == "copy_from_peer" else rank]
-        [self.touch(rank, self.cells(r, source), False) for r in readers if source]
-        values = self.sums(rank, [self.read(r, source) for r in readers] if source else [])
-        for r in (range(self.world) if from_all and peer < 0 else [peer if from_all else rank]):
-            into = ("posted", *source[1:3], 0, 0) if kind == "post" and source else target
-            if into and (kind != "copy" or self.cells(r, source) != self.cells(r, into)):
-                self.touch(rank, self.cells(r, into), True)
-                self.write(r, into, values)
-        demand(kind in ("post", "await", "copy", "copy_from_peer", "combine_peers"), "messages in a mapped schedule")
-        self.posts[rank, rank] += kind == "post"
-        return True
+    def touch(self, rank, cells, writes, segment, posts):  # a race unless one's next post precedes the other's wait
+        for key in [(when,) + cell for cell in cells for when in range(segment, posts[rank] + 1)]:
+            others = self.touched[key]
+            demand(all(r == rank or not (w or writes) for r, w in others), "a race of two ranks at", key)
+            others.add((rank, writes))
     def run_mapped(self):
-        left, self.touched, self.posts = [sum(all, []) for all in self.ranks], *map(collections.defaultdict, (set, int))
-        moved, self.needed, self.awaited = True, set(), set()
-        [self.touch(rank, self.own(rank), True) for rank in range(self.world)]  # by the caller, as in the end
-        while moved:
-            moved = False
-            for rank, steps in enumerate(left):
-                while steps and self.runs(rank, *steps[0]):
-                    moved = bool(steps.pop(0))
-                    self.touch(rank, [] if steps else self.own(rank), True)
-        demand(not any(left), "ranks await one another for ever")
-        demand(self.what != "barrier" or len(self.awaited) == self.world * (self.world - 1), "a rank leaves too early")
-        demand(self.what == "barrier" or self.awaited <= self.needed, "a rank waits in vain")
+        left, posts, self.touched = [sum(all, []) for all in self.ranks], [0] * self.world, collections.defaultdict(set)
+        for segment in range(1 + sum(step[0] == "await" for step in left[0])):
+            for rank in range(self.world):
+                while left[rank]:
+                    kind, peer, source, target, _ = left[rank].pop(0)
+                    demand(kind != "await" or posts[rank] == segment + 1, "expected one post before each wait")
+                    if kind == "await":
+                        break
+                    from_all = kind == "combine_peers"
+                    readers = range(self.world) if from_all else [peer if kind == "copy_from_peer" else rank]
+                    flag = posts[rank] if kind == "post" else segment - 1
+                    for r in readers if source else ():
+                        self.touch(rank, self.cells(r, source, flag), False, segment, posts)
+                    values = self.sums(rank, [self.read(r, source, (), flag) for r in readers] if source else [])
+                    for r in (range(self.world) if from_all and peer < 0 else [peer if from_all else rank]):
+                        into = ("posted", *source[1:3], 0, 0) if kind == "post" and source else target
+                        if into and (kind != "copy" or self.cells(r, source) != self.cells(r, into)):
+                            self.touch(rank, self.cells(r, into, flag), True, segment, posts)
+                            self.write(r, into, values, flag)
+                    demand(kind in ("post", "copy", "copy_from_peer", "combine_peers"), "messages in a mapped schedule")
+                    posts[rank] += kind == "post"
+        demand(not any(left) and len(set(posts)) == 1, "ranks post and wait differently often")
+        demand(self.what != "barrier" or self.world == 1 or posts[0] > 0, "a rank leaves too early")
     def ends(self, depth):  # each step waits for room or a message in its channel, or (depth 0) for the other side
         left = [[(s[1], s[0] == "send") for s in sum(rounds, []) if "n" in KINDS[s[0]]] for rounds in self.ranks]
         at, held, ready = [0] * self.world, collections.defaultdict(int), set(range(self.world))

@@ -1,9 +1,7 @@
 #pragma once
 
 /// \file
-/// Collectives with a root. A rank waits only for those whose data it needs, or that read its
-/// memory. A mismatch of ranks that do not wait for each other is thrown by their next collective
-/// in which one does; it names the calls that differed, unless they are more than seven calls old.
+/// broadcast, reduce, gather and scatter: collectives with a root.
 
 #include "unisono/collective/shell.hpp"
 

@@ -68,9 +68,7 @@ struct GroupContext {
     std::uint64_t mapped_ahead = 0;     ///< bit i: operation mapped_completed + i is complete
     std::uint64_t known_completed = 0;  ///< the operations that this rank knows to be complete on all ranks
     std::uint64_t small_started = 0;    ///< operations by small messages
-    std::uint32_t history = 0;          ///< a hash of the signatures of all mapped operations
-    std::uint64_t slot_used[2][FlaggedMessages::places] = {}; ///< 1 + the last operation, by format and slot
-    CountTable tags;                                          ///< uses of each tag, by peer, tag and direction
+    CountTable tags;                    ///< uses of each tag, by peer, tag and direction
     Traffic traffic;
     PlanCache plans;
     std::vector<KeptMemory> kept;

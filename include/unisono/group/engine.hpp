@@ -75,7 +75,8 @@ public:
         const Entry entry = enter();
         begin(operation);
         operation.is_free = false; // before anything can throw: then it stays in flight
-        if (operation.straight && run_straight(operation)) return conclude(operation, true);
+        if (operation.straight && run_straight(operation))
+            return conclude(operation); // all ranks have seen its last flag, so none waits for this rank's progress
         active_.push_back(operation.number);
         if (!operation.straight) advance(operation.number); // first, so that its sends travel meanwhile
         if (!operation.point_to_point) announce(operation);
@@ -88,7 +89,7 @@ public:
         std::uint32_t attempt = 0;
         if (operation.straight && active_.empty()) [[likely]] {
             begin(operation);
-            if (spin(operation)) return conclude(operation, true);
+            if (spin(operation)) return conclude(operation);
             operation.is_free = false;
             active_.push_back(operation.number);
             announce(operation);
@@ -320,7 +321,6 @@ private:
         if (own_ != nullptr) own_->begin(group, operation);
         if (!mapped) return;
         operation.mapped_index = group.mapped_started++;
-        operation.history = std::exchange(group.history, (group.history ^ operation.short_signature) * 2654435761u);
         if (operation.messages) operation.small_number = ++group.small_started;
     }
 
@@ -330,12 +330,11 @@ private:
     }
 
     /// Ends an operation whose steps are all done: tells the peers this rank's progress, so that
-    /// they may reuse the lines, and moves results to their destination. `at_once`: it is the last
-    /// that was started, and not announced.
-    void conclude(OperationState& operation, bool at_once = false) {
+    /// they may reuse the lines, and moves results to their destination.
+    void conclude(OperationState& operation) {
         GroupContext& group = *operation.group;
-        if (at_once && !operation.awaits) announce(operation); // it has met no rank: others may look for it
-        operation.done = moved_ = true;
+        operation.done = true;
+        moved_ = true;
         if (!operation.point_to_point && operation.request.plan->mapped()) {
             group.mapped_ahead |= std::uint64_t{1} << (operation.mapped_index - group.mapped_completed);
             for (; (group.mapped_ahead & 1) != 0; group.mapped_ahead >>= 1) ++group.mapped_completed;

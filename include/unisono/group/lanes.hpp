@@ -28,8 +28,9 @@ inline Partition partition_for(const Partition::Wanted& wanted, std::span<const 
     // All ranks must have the same number of lanes; ranks whose counts differ would send different
     // amounts.
     const bool amounts_differ = plan.collective() == Collective::all_to_all && !request.input_counts.empty();
-    if (request.chunk_bytes != 0 && plan.can_be_cut() && !amounts_differ)
+    if (request.chunk_bytes != 0 && plan.can_be_cut() && !amounts_differ) {
         lanes = request.total_bytes / request.chunk_bytes + (request.total_bytes % request.chunk_bytes != 0 ? 1 : 0);
+    }
     operation.lanes = static_cast<std::uint32_t>(clamped<std::size_t>(lanes, 1, OperationState::most_lanes));
     operation.input_partition.prepare(plan.blocks(), operation.lanes, request.element_bytes);
     operation.output_partition.prepare(plan.blocks(), operation.lanes, request.element_bytes);
@@ -108,8 +109,6 @@ inline void cut_straight(OperationState& operation) {
     cut_lane(operation, lane);
     lane.steps = operation.request.plan->kept_steps();
     lane.extents = lane.extent_room.data();
-    operation.awaits = operation.group->size() == 1;
-    for (const schedule::Step& step : lane.steps) operation.awaits |= step.kind == schedule::StepKind::await;
 }
 
 inline PeersView peers_view(const GroupContext& group, const OperationRequest& request) {

@@ -33,26 +33,10 @@ template <std::size_t Bytes>
     }
 }
 
-/// True if all ranks are known to have completed this many operations.
-[[gnu::always_inline]] inline bool all_completed(GroupContext& group, std::uint64_t count) {
-    if (count <= group.known_completed) return true;
-    std::uint64_t least = group.mapped_started;
-    for (int peer = 0; peer < group.size(); ++peer)
-        least = std::min(least, group.board.completed(peer).load(std::memory_order_acquire));
-    group.known_completed = least;
-    return count <= least;
-}
-
-/// Writes this rank's small message; false while an older operation of this rank is not complete,
-/// or a rank may still read the message that was in its place (see SmallMessages).
+/// Writes this rank's small message.
 inline bool post_small(OperationState& operation, const LaneState& lane, std::uint32_t step) {
     GroupContext& group = *operation.group;
-    if (group.mapped_completed != operation.mapped_index) return false;
-    const bool together = operation.messages.piece_bytes == 8;
-    std::uint64_t& used =
-        group.slot_used[together][operation.small_number & (together ? 1 : FlaggedMessages::places - 1)];
-    if (!all_completed(group, used)) return false;
-    used = operation.mapped_index + 1;
+    if (group.mapped_completed != operation.mapped_index) return false; // the others may still read the line
     const std::size_t bytes = lane.extents[step].source_count * operation.request.element_bytes;
     const std::byte* from = nullptr;
     if (bytes != 0) {
@@ -68,12 +52,10 @@ inline bool post_small(OperationState& operation, const LaneState& lane, std::ui
         write_pieces<8>(operation, to, from, bytes);
     } else {
         write_pieces<56>(operation, to, from, bytes);
-        // The next message is likely to have the same length, so its lines are fetched now, if
-        // their readers are done with them; later each would cost a trip between cores.
-        const std::uint64_t number = operation.small_number + 1;
-        const FlaggedMessage next = operation.messages.of(group.rank, number);
-        const bool is_free = group.slot_used[0][number % FlaggedMessages::places] <= group.known_completed;
-        for (std::size_t at = 0; is_free && at * to.piece_bytes < bytes; ++at) prefetch_to_write(next.payload(at));
+        // The next message is likely to have the same length, so its lines are fetched now; later
+        // each would cost a trip between cores. Their readers are done with them.
+        const FlaggedMessage next = operation.messages.of(group.rank, operation.small_number + 1);
+        for (std::size_t at = 0; at * to.piece_bytes < bytes; ++at) prefetch_to_write(next.payload(at));
     }
     return true;
 }
@@ -83,31 +65,36 @@ inline bool post_small(OperationState& operation, const LaneState& lane, std::ui
 inline bool post(OperationState& operation) {
     GroupContext& group = *operation.group;
     const std::uint64_t index = operation.mapped_index;
-    if (operation.posts == 0 && index >= MappedBoard::depth && !all_completed(group, index + 1 - MappedBoard::depth))
-        return false;
+    if (operation.posts == 0 && index >= group.known_completed + MappedBoard::depth) {
+        std::uint64_t least = group.mapped_started;
+        for (int peer = 0; peer < group.size(); ++peer) {
+            least = std::min(least, group.board.completed(peer).load(std::memory_order_acquire));
+        }
+        group.known_completed = least;
+        if (index >= least + MappedBoard::depth) return false;
+    }
     MappedLine& line = group.board.line(group.rank, index);
     if (operation.posts == 0) {
         line.signature = operation.signature;
         line.input = operation.request.input;
         line.output = operation.request.output;
         line.completed = group.mapped_completed;
-        line.known = group.known_completed;
-        line.history = operation.history;
     }
     ++operation.posts;
     line.turn.store(turn_of(operation), std::memory_order_release);
     return true;
 }
 
-inline constexpr int no_rank = -1, not_yet = -2;
+inline constexpr int no_rank = -1;
+inline constexpr int not_yet = -2;
 
-/// `whom`: a rank, or `everyone` (below 0). Returns `not_yet` or `no_rank`. A differing hash counts
-/// as not yet, until a rank asks its peers what they do and finds the difference. Reads each rank's
-/// word up to `attempts` more times: a rank that polls nothing else meanwhile sees it sooner.
-inline int awaited_small(const OperationState& operation, int whom, std::uint32_t attempts) {
+/// Returns `not_yet` or `no_rank`. A differing hash counts as not yet, until a rank asks its peers
+/// what they do and finds the difference. Reads each rank's word up to `attempts` more times: a
+/// rank that polls nothing else meanwhile sees it sooner.
+inline int awaited_small(const OperationState& operation, std::uint32_t attempts) {
     GroupContext& group = *operation.group;
     const std::uint64_t wanted = operation.first_word();
-    for (int peer = std::max(whom, 0), last = whom < 0 ? group.size() : whom + 1; peer < last; ++peer) {
+    for (int peer = 0; peer < group.size(); ++peer) {
         if (peer == group.rank) continue;
         const auto& word = operation.message_of(peer).word(0);
         for (std::uint32_t attempt = 0; word.load(std::memory_order_acquire) != wanted; ++attempt) {
@@ -115,23 +102,22 @@ inline int awaited_small(const OperationState& operation, int whom, std::uint32_
             detail::pause(); // unqualified it might be that of unistd.h, which sleeps
         }
     }
-    if (whom < 0 || group.size() == 2) group.known_completed = group.mapped_completed; // else they had not posted
+    group.known_completed = operation.mapped_index; // all ranks completed it, else none had posted
     return no_rank;
 }
 
-/// Returns `not_yet`, the rank whose signature or history differs, or `no_rank`: all have arrived.
-/// In that case the ranks' progress is known as well.
-inline int awaited(const OperationState& operation, int whom) {
+/// Returns `not_yet`, the rank whose signature differs, or `no_rank`: all have arrived. In that
+/// case the ranks' progress is known as well.
+inline int awaited(const OperationState& operation) {
     GroupContext& group = *operation.group;
-    const std::uint64_t wanted = turn_of(operation) + (operation.posts == 0 ? 1 : 0);
+    const std::uint64_t wanted = turn_of(operation);
     std::uint64_t least = group.mapped_completed;
-    for (int peer = std::max(whom, 0), last = whom < 0 ? group.size() : whom + 1; peer < last; ++peer) {
+    for (int peer = 0; peer < group.size(); ++peer) {
         if (peer == group.rank) continue;
         const MappedLine& line = group.board.line(peer, operation.mapped_index);
         if (line.turn.load(std::memory_order_acquire) < wanted) return not_yet;
-        if (operation.posts <= 1 && !(line.signature == operation.signature && line.history == operation.history))
-            return peer;
-        least = std::min(least, whom < 0 ? line.completed : line.known);
+        if (operation.posts == 1 && !(line.signature == operation.signature)) return peer;
+        least = std::min(least, line.completed);
     }
     group.known_completed = std::max(group.known_completed, least);
     return no_rank;
@@ -199,10 +185,11 @@ inline bool have_come(const FlaggedMessage& from, std::uint64_t number, std::siz
     } else {
         for (int peer = 0; peer < ranks; ++peer)
             if (peer != group.rank) fetch_pieces(operation.message_of(peer), extent.source, bytes);
-        for (int peer = 0; peer < ranks; ++peer)
+        for (int peer = 0; peer < ranks; ++peer) {
             if (peer != group.rank &&
                 !have_come(operation.message_of(peer), operation.small_number, extent.source, bytes))
                 return false;
+        }
         room.resize_payloads(static_cast<std::size_t>(ranks), bytes);
         for (int peer = 0; peer < ranks; ++peer) {
             std::byte* const whole = room.payload(static_cast<std::size_t>(peer), bytes);
@@ -274,22 +261,26 @@ inline bool copy_posted(OperationState& operation, LaneState& lane, std::uint32_
 [[gnu::always_inline]] inline void wake_group(Endpoint& endpoint, const GroupContext& group) {
     if (!endpoint.one_sleeps()) [[likely]]
         return;
-    for (int peer = 0; peer < group.size(); ++peer)
+    for (int peer = 0; peer < group.size(); ++peer) {
         if (peer != group.rank) endpoint.wake(group.world_rank(peer));
+    }
 }
 
-/// `run_mapped_step` by small messages. Accesses only the world's memory and this rank's own.
+/// `run_mapped_step` for an operation by small messages. Accesses only the world's memory and this
+/// rank's own.
 [[gnu::always_inline]] inline int run_small_step(Endpoint& endpoint, OperationState& operation, LaneState& lane,
                                                  AddressRoom& room, std::uint32_t attempts) {
     using schedule::StepKind;
     const std::uint32_t index = lane.cursor;
     switch (lane.steps[index].kind) {
     case StepKind::post:
-        return post_small(operation, lane, index) ? wake_group(endpoint, *operation.group), no_rank : not_yet;
-    case StepKind::await: return awaited_small(operation, lane.steps[index].peer, attempts);
+        if (!post_small(operation, lane, index)) return not_yet;
+        wake_group(endpoint, *operation.group);
+        return no_rank;
+    case StepKind::await: return awaited_small(operation, attempts);
     case StepKind::combine_peers: return combine_posted(operation, lane, index, room) ? no_rank : not_yet;
     case StepKind::copy_from_peer: return copy_posted(operation, lane, index) ? no_rank : not_yet;
-    default: return copy(operation, lane, index, operation.source_of(lane, index)), no_rank;
+    default: copy(operation, lane, index, operation.source_of(lane, index)); return no_rank;
     }
 }
 
@@ -313,9 +304,16 @@ inline int run_mapped_step(Endpoint& endpoint, OperationState& operation, LaneSt
         return endpoint.first_fault() != nullptr ? not_yet : run_small_step(endpoint, operation, lane, room, 0);
     const std::uint32_t index = lane.cursor;
     const schedule::Step& step = lane.steps[index];
-    if (step.kind == StepKind::post) return post(operation) ? wake_group(endpoint, *operation.group), no_rank : not_yet;
-    if (step.kind == StepKind::await) return awaited(operation, step.peer);
-    if (step.kind == StepKind::copy) return copy(operation, lane, index, operation.source_of(lane, index)), no_rank;
+    if (step.kind == StepKind::post) {
+        if (!post(operation)) return not_yet;
+        wake_group(endpoint, *operation.group);
+        return no_rank;
+    }
+    if (step.kind == StepKind::await) return awaited(operation);
+    if (step.kind == StepKind::copy) {
+        copy(operation, lane, index, operation.source_of(lane, index));
+        return no_rank;
+    }
     const Touching touching(endpoint);
     if (!touching) return not_yet;
     if (step.kind == StepKind::combine_peers) combine_peers(operation, lane, index, room);

@@ -154,10 +154,9 @@ struct OperationState {
     std::uint32_t posts = 0;        ///< mapped flags raised so far
     std::uint64_t small_number = 0; ///< the operation's number among those by small messages
     std::uint32_t short_signature = 0;
-    std::uint32_t history = 0; ///< a hash of the signatures of all older mapped operations of the group
-    std::uint32_t number = 0;  ///< in its engine; tokens contain it
-    bool is_free = true;       ///< its group may use it
-    CallKey key;               ///< of the call for which it is prepared; none: a handle has it, not its group
+    std::uint32_t number = 0; ///< in its engine; tokens contain it
+    bool is_free = true;      ///< its group may use it
+    CallKey key;              ///< of the call for which it is prepared; none: a handle has it, not its group
     PeersCopies copies;
     Signature signature;
     List<std::size_t> input_offsets; ///< of blocks, if counts were given
@@ -176,7 +175,6 @@ struct OperationState {
     const std::byte* posted = nullptr; ///< the data of which this rank's small message is a copy
     BounceSizes bounce;
     bool straight = false;                  ///< over mapped memory, in one lane whose steps are all kept
-    bool awaits = false;                    ///< this rank awaits a flag, if it is straight
     std::array<schedule::Step, 1> single{}; ///< of a send or receive
     Tag single_tag;
     std::uint32_t companion = no_operation; ///< an operation that must be done as well (the weights of a weighted mean)
@@ -192,11 +190,10 @@ struct OperationState {
     }
 
     /// The word of a small message's first line: the operation's number, and a hash of its
-    /// signature and those of all older operations. The hash includes the number's upper half, so
-    /// that no word recurs after 2^32 operations.
+    /// signature. The hash includes the number's upper half, so that no word recurs after 2^32
+    /// operations.
     [[nodiscard]] std::uint64_t first_word() const {
-        const auto turns = static_cast<std::uint32_t>(small_number >> 32);
-        return small_number << 32 | (short_signature ^ history ^ turns * 2654435761u);
+        return small_number << 32 | (short_signature ^ static_cast<std::uint32_t>(small_number >> 32) * 2654435761u);
     }
     [[nodiscard]] FlaggedMessage message_of(int peer) const { return messages.of(peer, small_number); }
 

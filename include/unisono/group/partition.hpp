@@ -125,8 +125,9 @@ public:
         case Kind::uniform: return count_;
         case Kind::table: {
             std::size_t largest = 0;
-            for (std::size_t i = 0; i + 1 < offsets_.size(); ++i)
+            for (std::size_t i = 0; i + 1 < offsets_.size(); ++i) {
                 largest = std::max(largest, offsets_[i + 1] - offsets_[i]);
+            }
             return largest;
         }
         }

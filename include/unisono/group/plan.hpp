@@ -47,7 +47,9 @@ public:
 
     /// The steps of a round: kept ones, or generated into `room`.
     [[nodiscard]] Part<const schedule::Step> round(std::uint32_t index, List<schedule::Step>& room) const {
-        if (!begins_.empty()) return {steps_.data() + begins_[index], begins_[index + 1] - begins_[index]};
+        if (!begins_.empty()) {
+            return {steps_.data() + begins_[index], begins_[index + 1] - begins_[index]};
+        }
         room.clear();
         generate(index, room);
         return room;

@@ -330,7 +330,9 @@ UNISONO_DEFINITION void heed_launcher() noexcept { launcher_is_known() = true; }
 }
 
 [[gnu::cold]] UNISONO_DEFINITION void check_run(int ranks, const RunOptions& options) {
-    if (ranks < 1 || ranks > 4096) refuse_input({"run: a program starts 1 to 4096 ranks, found ", ranks});
+    if (ranks < 1 || ranks > 4096) {
+        refuse_input({"run: a program starts 1 to 4096 ranks, found ", ranks});
+    }
     if (options.timeout.count() <= 0) refuse_input("RunOptions::timeout must be positive");
     if (options.grace.count() < 0) refuse_input("RunOptions::grace must not be negative");
 }

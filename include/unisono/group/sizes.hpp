@@ -58,8 +58,9 @@ inline void check_count(const GroupContext& group, Collective what, const char* 
 [[gnu::noinline]] inline std::size_t total(const GroupContext& group, Collective what, Counts counts) {
     check_count(group, what, "the list of counts", counts.size(), static_cast<std::size_t>(group.size()));
     std::size_t sum = 0;
-    for (const std::size_t count : counts)
+    for (const std::size_t count : counts) {
         if (__builtin_add_overflow(sum, count, &sum)) refuse_input({name_of(what), ": the counts overflow"});
+    }
     return sum;
 }
 

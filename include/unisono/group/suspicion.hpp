@@ -58,10 +58,10 @@ inline std::string_view name_of_call(const Signature& signature) {
                    operation.group->world_rank(step.peer)});
 }
 
-/// The fault of a mismatch, the same on every rank: it tells the calls of `one` (this) and `peer`.
+/// The fault of a mismatch, the same on every rank: it tells the calls of both ranks.
 [[gnu::cold]] inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequence, const Signature& own,
-                                    const Signature& theirs, int one = -1) {
-    const int me = group.world_rank(one < 0 ? group.rank : one);
+                                    const Signature& theirs) {
+    const int me = group.world_rank(group.rank);
     const int other = group.world_rank(peer);
     const bool same_trainer = own.trainer() == theirs.trainer();
     std::string message =
@@ -87,25 +87,9 @@ inline std::string_view name_of_call(const Signature& signature) {
             .message = std::move(message)};
 }
 
-/// The fault of a rank whose signatures of older operations differ from this rank's: that of the
-/// first operation that two ranks have announced differently. Neither of these waited in it.
-[[gnu::cold]] inline Fault mismatch_before(const OperationState& operation, int peer) {
-    const GroupContext& group = *operation.group;
-    std::uint64_t old = operation.sequence - std::min(operation.sequence - 1, Announcements::depth);
-    for (Signature first, next; old < operation.sequence; ++old)
-        for (int one = -1, rank = 0; rank < group.size(); ++rank)
-            if (!group.announcements.find(rank, old, one < 0 ? first : next)) continue;
-            else if (one < 0) one = rank;
-            else if (!(first == next)) return mismatch(group, rank, old, first, next, one);
-    Fault fault = mismatch(group, peer, operation.sequence, operation.signature, operation.signature);
-    fault.message += ", but other operations before it";
-    return fault;
-}
-
 /// As above, from the signature beside a rank's flag.
 [[gnu::cold]] inline Fault mismatch_in_flags(const OperationState& operation, int peer) {
     const MappedLine& line = operation.group->board.line(peer, operation.mapped_index);
-    if (line.signature == operation.signature) return mismatch_before(operation, peer);
     return mismatch(*operation.group, peer, operation.sequence, operation.signature, line.signature);
 }
 
@@ -115,13 +99,6 @@ inline std::string_view name_of_call(const Signature& signature) {
     fault.message = concat({"rank ", fault.rank, " expected ", expected, " bytes from rank ", fault.peer,
                             ", which sent ", found, " (do the ranks' counts agree?)"});
     return fault;
-}
-
-/// The rank whose flag alone this rank waits for now; -1: there are more, or none.
-inline int awaited_alone(const OperationState& operation) {
-    const LaneState* const lane = operation.straight ? &operation.lane_slots[0] : nullptr;
-    if (lane == nullptr || lane->cursor == lane->steps.size()) return -1;
-    return lane->steps[lane->cursor].kind == schedule::StepKind::await ? lane->steps[lane->cursor].peer : -1;
 }
 
 /// True if this rank has messages in flight from or to the peer, as far as the transport tells.
@@ -174,7 +151,7 @@ inline bool awaits(Endpoint& endpoint, int peer) {
         const int other = group.world_rank(peer);
         const std::uint64_t latest = group.announcements ? group.announcements.latest(peer) : 0;
         if (endpoint.messages() != nullptr ? !endpoint.messages()->awaits(other) : latest >= sequence) continue;
-        if (fault.peer < 0 || peer == awaited_alone(operation)) fault.peer = other;
+        if (fault.peer < 0) fault.peer = other;
         missing += concat({missing.empty() ? "" : ", ", "rank ", other, whereabouts(endpoint, other)});
         if (endpoint.messages() == nullptr) missing += concat({" (has started ", latest, " operations of the group)"});
     }
@@ -241,10 +218,10 @@ inline bool awaits(Endpoint& endpoint, int peer) {
                 group.world_rank(peer), group.id, static_cast<std::uint32_t>(operation.sequence) & 0x7fffffffu);
             if (theirs != nullptr && differs(peer, *theirs)) return true;
         }
-        if (!operation.messages || !started) continue; // else the peer has not announced it yet
+        if (!operation.messages || known || !started) continue; // else the peer has not announced it yet
         const std::uint64_t word = operation.message_of(peer).word(0).load(std::memory_order_acquire);
         if (word >> 32 != operation.first_word() >> 32 || word == operation.first_word()) continue;
-        found = known ? mismatch_before(operation, peer) : mismatch_in_words(operation, peer);
+        found = mismatch_in_words(operation, peer);
         return true;
     }
     return false;
@@ -276,8 +253,7 @@ inline bool awaits(Endpoint& endpoint, int peer) {
     return false;
 }
 
-/// The ranks that may hold up an operation: the one that this rank waits for, or every rank that
-/// has not finished it.
+/// The ranks that may hold up an operation: every rank that has not finished it.
 [[gnu::cold]] inline Wait wait_for(Endpoint& endpoint, const OperationState& operation) {
     const GroupContext& group = *operation.group;
     Wait wait{.operation = describe(operation), .context = group.id, .sequence = operation.sequence, .peers = {}};
@@ -286,11 +262,10 @@ inline bool awaits(Endpoint& endpoint, int peer) {
     const bool by_transport = operation.is_transports_own() && operation.lanes_done == operation.lanes;
     for (int peer = 0; peer < group.size(); ++peer) {
         if (peer == group.rank) continue;
-        const bool concerned = by_transport                    ? true
-                               : operation.point_to_point      ? peer == operation.single[0].peer
-                               : awaited_alone(operation) >= 0 ? peer == awaited_alone(operation)
-                               : group.announcements           ? group.announcements.finished(peer) < operation.sequence
-                                                               : awaits(endpoint, group.world_rank(peer));
+        const bool concerned = by_transport               ? true
+                               : operation.point_to_point ? peer == operation.single[0].peer
+                               : group.announcements      ? group.announcements.finished(peer) < operation.sequence
+                                                          : awaits(endpoint, group.world_rank(peer));
         if (concerned) wait.peers.push_back(group.world_rank(peer));
     }
     return wait;

@@ -6,13 +6,11 @@
 /// direct.hpp, with the same bits. The first flag says that a rank's buffers are ready, the second
 /// that the rank has finished with its peers' buffers.
 ///
-/// The staged schedules are for small data: each rank whose data others need posts a copy beside
-/// its flag, and they read the copies. One flag and one round, as no rank touches another's
-/// buffers.
-///
-/// A rank waits only for the ranks whose data it needs, and in the mapped schedules also for those
-/// that use its buffers. So a mismatch between two ranks of which neither waits for the other shows
-/// in their next operation (group/suspicion.hpp).
+/// The staged schedules are for a few hundred bytes: each rank posts a copy beside its flag, and
+/// all ranks read the copies. One flag and one round, as no rank touches another's buffers; the
+/// copies alternate between two slots, so the next operation needs no flag either. All ranks do the
+/// whole work. Every rank waits for all ranks, also a rank that reads from none (a broadcast's
+/// root), so that each rank detects a mismatch.
 
 #include "unisono/schedule/base.hpp"
 
@@ -23,14 +21,12 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 namespace detail {
 
-/// Raises this rank's flag, with a copy of `payload` if it has blocks.
-constexpr Step post(const Blocks& payload = {}) { return {StepKind::post, everyone, payload, {}, 0}; }
-constexpr Step await(int peer) { return {StepKind::await, peer, {}, {}, 0}; }
-/// Ends a round: raises this rank's flag, and waits for the flags of all ranks.
+/// Ends a round: posts this rank's flag, with a copy of `payload` if it has blocks, and waits for
+/// the flags of all ranks.
 template <class Visit>
 constexpr void meet(Visit&& visit, const Blocks& payload = {}) {
-    visit(post(payload));
-    visit(await(everyone));
+    visit(Step{StepKind::post, everyone, payload, {}, 0});
+    visit(Step{StepKind::await, everyone, {}, {}, 0});
 }
 
 constexpr Step combine_all_ranks(const Blocks& source, int owner, const Blocks& target) {
@@ -50,15 +46,12 @@ constexpr bool keeps_own_block(Collective what, const Shape& shape) {
            ((what == Collective::gather || what == Collective::scatter) && shape.rank == shape.root);
 }
 
-/// True if data go from the root to the others.
-constexpr bool spreads(Collective what) { return what == Collective::broadcast || what == Collective::scatter; }
-
 /// Copies the peers' blocks for this rank into the output. `source(block)` tells where a peer holds
 /// a block.
 template <Collective What, class Source, class Visit>
 constexpr void copy_from_peers(const Shape& shape, Source source, Visit&& visit) {
     const bool is_root = shape.rank == shape.root;
-    if constexpr (spreads(What)) {
+    if constexpr (What == Collective::broadcast || What == Collective::scatter) {
         const std::uint32_t block = What == Collective::scatter ? rank_of(shape) : 0;
         if (!is_root) visit(copy_from(shape.root, source(block), output_blocks(block)));
     } else if (What != Collective::gather || is_root) {
@@ -72,10 +65,8 @@ constexpr void copy_from_peers(const Shape& shape, Source source, Visit&& visit)
 
 } // namespace detail
 
-/// Each rank reads the blocks that it needs from its peers' inputs, once these ranks have raised
-/// their flags. Scratch: none. In broadcast, scatter and gather each rank has one flag: a rank that
-/// is read says that its buffer is ready, a rank that reads says that it is done. In the others
-/// each rank has both. Cost per rank:
+/// Between two flags each rank reads the blocks that it needs from its peers' inputs. Scratch:
+/// none. Cost per rank:
 /// - all_reduce: reads its block of p inputs, and writes its sum to all outputs.
 /// - reduce_scatter: reads its block of p inputs, and writes its sum to its output.
 /// - reduce: reads its block of p inputs, and writes its sum to the root's output.
@@ -89,7 +80,7 @@ struct Mapped : ScheduleBase<What> {
         "mapped all_reduce", "mapped reduce_scatter", "mapped all_gather", "mapped broadcast",
         "mapped reduce",     "mapped gather",         "mapped scatter",    "mapped all_to_all"}[std::size_t(What)];
     static constexpr bool mapped = true;
-    using ScheduleBase<What>::shape, ScheduleBase<What>::is_root;
+    using ScheduleBase<What>::shape;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const {
         return What == Collective::broadcast ? 1 : detail::world_of(shape);
@@ -99,11 +90,7 @@ struct Mapped : ScheduleBase<What> {
     }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
-        const bool one_flag = detail::spreads(What) || What == Collective::gather;
-        return {.blocks_combined = detail::combines(What) ? blocks() - 1 : 0,
-                .rounds = shape.world == 1 ? 0u
-                          : one_flag       ? 1u
-                                           : 2u};
+        return {.blocks_combined = detail::combines(What) ? blocks() - 1 : 0, .rounds = shape.world > 1 ? 2u : 0u};
     }
 
     template <class Visit>
@@ -111,15 +98,8 @@ struct Mapped : ScheduleBase<What> {
         const std::uint32_t own = detail::rank_of(shape);
         if (shape.world == 1) return detail::copy_through(own, visit);
         if (r == 0 && detail::keeps_own_block(What, shape)) detail::copy_through(own, visit);
-        if constexpr (detail::spreads(What) || What == Collective::gather) {
-            const bool reads = is_root() == (What == Collective::gather);
-            if (r == 1 && reads) work(own, visit);
-            if (reads == (r == 1)) visit(detail::post());
-            if (r == 0) visit(detail::await(is_root() ? everyone : shape.root));
-        } else {
-            if (r == 1) work(own, visit);
-            detail::meet(visit);
-        }
+        if (r == 1) work(own, visit);
+        detail::meet(visit);
     }
 
 private:
@@ -158,9 +138,8 @@ struct MappedBarrier : ScheduleBase<Collective::barrier> {
 };
 UNISONO_CERTIFY(collective_schedule<MappedBarrier>);
 
-/// Each rank posts the data that others need with its flag, and reads what it needs from its peers'
-/// copies, once they have come. Scratch: none. Sums are computed in rank order: the same bits on
-/// all ranks. Cost per rank: at most one flag, and
+/// Each rank posts its data with its flag, and reads what it needs from its peers' copies. Scratch:
+/// none. Sums are computed in rank order: the same bits on all ranks. Cost per rank: one flag, and
 /// - all_reduce: posts its vector; reads p vectors, and combines them.
 /// - reduce: posts its vector; the root reads p vectors, and combines them.
 /// - reduce_scatter: posts p blocks; reads its block of p copies, and combines them.
@@ -187,7 +166,7 @@ struct Staged : ScheduleBase<What> {
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const bool adds = detail::combines(What) && (What != Collective::reduce || is_root());
-        return {.blocks_combined = adds ? others() : 0, .rounds = shape.world > 1 && reads() ? 1u : 0u};
+        return {.blocks_combined = adds ? others() : 0, .rounds = shape.world > 1 ? 1u : 0u};
     }
 
     template <class Visit>
@@ -196,9 +175,7 @@ struct Staged : ScheduleBase<What> {
         if (shape.world == 1) return detail::copy_through(own, visit);
         if (r == 0) {
             if (detail::keeps_own_block(What, shape)) detail::copy_through(own, visit);
-            if (posts()) visit(detail::post(payload(own)));
-            if (reads()) visit(detail::await(detail::spreads(What) ? shape.root : everyone));
-            return;
+            return detail::meet(visit, payload(own));
         }
         const auto copy = [](std::uint32_t block) { return posted_blocks(block, single_blocks ? 0 : block); };
         if constexpr (!detail::combines(What)) detail::copy_from_peers<What>(shape, copy, visit);
@@ -207,15 +184,9 @@ struct Staged : ScheduleBase<What> {
     }
 
 private:
-    [[nodiscard]] constexpr bool posts() const {
-        return detail::spreads(What) ? is_root() : What != Collective::gather || !is_root();
-    }
-    [[nodiscard]] constexpr bool reads() const {
-        return detail::spreads(What) ? !is_root()
-                                     : (What != Collective::reduce && What != Collective::gather) || is_root();
-    }
     /// The blocks that this rank posts beside its flag.
     [[nodiscard]] constexpr Blocks payload(std::uint32_t own) const {
+        if ((What == Collective::broadcast || What == Collective::scatter) && !is_root()) return {};
         if (What == Collective::broadcast) return output_blocks(0);
         return single_blocks ? input_blocks(own) : input_blocks(0, blocks());
     }

@@ -50,10 +50,10 @@
 /// blocks and steps run one by one in the order given.
 ///
 /// **Mapped steps** (`post`, `await`, `combine_peers`, `copy_from_peer`) are for transports that
-/// map peers' memory; they run in the order given. `await` waits until rank `peer`, or every other
-/// rank, has posted as often as this rank has, and at least once; it ends its round. The copy of a
-/// post lies beside the flag. Its owner posts the next copy in the same place only when every rank
-/// has ended the collective of the older one.
+/// map peers' memory; they run in the order given. `await` waits until every rank has posted as
+/// often as this rank has; it ends its round. All ranks post equally often, and await once after
+/// each post. The copy of post number k lies beside the flag in slot k mod 2, so peers can read it
+/// until its owner's second post after it.
 ///
 /// **Lanes.** Data may be cut into L lanes that run the same schedule side by side, each with its
 /// own scratch and tags. A lane is a range of the vector (all_reduce, broadcast, reduce) or of
@@ -197,7 +197,7 @@ enum class StepKind : std::uint8_t {
     combine_ranks,
     post,  ///< tells all ranks that this one got here; if source has blocks, puts a copy beside the
            ///< flag
-    await, ///< waits until rank `peer`, or every rank, has posted as often as this one, and once at least
+    await, ///< waits until every rank has posted as often as this one
     /// target = source of rank 0 combined with that of rank 1, ... in rank order, read from the
     /// ranks' memory; written to the memory of rank `peer`, or of all ranks if peer is `everyone`
     combine_peers,

@@ -10,11 +10,8 @@
 /// pointers to boards or records.
 
 #include "unisono/core/error.hpp"
-#include "unisono/core/shared_line.hpp"
-#include "unisono/core/standard.hpp"
 #include "unisono/transport/transport.hpp"
 
-#include <array>
 #include <atomic>
 #include <bit>
 #include <cstddef>
@@ -22,6 +19,26 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+/// Fetches a line that this rank is about to write and then to read. Otherwise a load that
+/// overtakes the store fetches the line for reading, and the store has to fetch it again. A plain
+/// prefetch, which compilers emit, fetches it for reading as well.
+inline void prefetch_to_write([[maybe_unused]] const void* address) noexcept {
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(address)));
+#else
+    __builtin_prefetch(address, 1);
+#endif
+}
+
+/// Copies a payload of one of a few usual sizes without a call. A line that another core polls
+/// should be written in one burst, else that core takes the line away in between.
+[[gnu::always_inline]] inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+    if (bytes == 8) __builtin_memcpy(to, from, 8);
+    else if (bytes == 4) __builtin_memcpy(to, from, 4);
+    else if (bytes == 16) __builtin_memcpy(to, from, 16);
+    else if (bytes != 0) __builtin_memcpy(to, from, bytes);
+}
 
 /// The last operations that each rank of a group started. The rank writes them at each start, in
 /// lines of its own; peers read them only after they have waited for a while.
@@ -47,10 +64,10 @@ public:
     void announce(int rank, std::uint64_t sequence, const Signature& signature) const noexcept {
         Rank& log = ranks_[static_cast<std::size_t>(rank)];
         Entry& entry = log.entries[sequence % depth];
-        const auto words = std::bit_cast<std::array<std::uint64_t, 2>>(signature);
+        const auto words = std::bit_cast<Words>(signature);
         entry.sequence.store(0, std::memory_order_relaxed); // a reader in between sees 0 and discards what it read
-        entry.first.store(words[0], std::memory_order_release);
-        entry.second.store(words[1], std::memory_order_release);
+        entry.first.store(words.first, std::memory_order_release);
+        entry.second.store(words.second, std::memory_order_release);
         entry.sequence.store(sequence, std::memory_order_release);
         log.latest.store(sequence, std::memory_order_relaxed);
     }
@@ -60,9 +77,12 @@ public:
     [[nodiscard]] bool find(int rank, std::uint64_t sequence, Signature& signature) const noexcept {
         const Entry& entry = ranks_[static_cast<std::size_t>(rank)].entries[sequence % depth];
         if (entry.sequence.load(std::memory_order_acquire) != sequence) return false;
-        signature = std::bit_cast<Signature>(std::array<std::uint64_t, 2>{
-            entry.first.load(std::memory_order_acquire), entry.second.load(std::memory_order_acquire)});
-        return entry.sequence.load(std::memory_order_relaxed) == sequence;
+        Words words{};
+        words.first = entry.first.load(std::memory_order_acquire);
+        words.second = entry.second.load(std::memory_order_acquire);
+        if (entry.sequence.load(std::memory_order_relaxed) != sequence) return false;
+        signature = std::bit_cast<Signature>(words);
+        return true;
     }
 
     /// Announces that all operations up to this one are done on this rank.
@@ -75,10 +95,16 @@ public:
     /// The last operation that the rank has announced. An operation that completed immediately is
     /// not announced.
     [[nodiscard]] std::uint64_t latest(int rank) const noexcept {
-        return std::max(ranks_[static_cast<std::size_t>(rank)].latest.load(std::memory_order_relaxed), finished(rank));
+        const std::uint64_t started = ranks_[static_cast<std::size_t>(rank)].latest.load(std::memory_order_relaxed);
+        const std::uint64_t done = finished(rank);
+        return done > started ? done : started;
     }
 
 private:
+    struct Words {
+        std::uint64_t first = 0;
+        std::uint64_t second = 0;
+    };
     Rank* ranks_ = nullptr;
 };
 
@@ -89,8 +115,6 @@ struct alignas(128) MappedLine {
     const std::byte* input = nullptr; ///< in its owner's address space: add the transport's `shift(rank)`
     std::byte* output = nullptr;
     std::uint64_t completed = 0; ///< the owner's completed operations when it first raised the flag
-    std::uint64_t known = 0;     ///< those that it knew all ranks to have completed
-    std::uint32_t history = 0;   ///< a hash of the signatures of all older operations
 };
 static_assert(sizeof(MappedLine) == 128);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free,
@@ -141,12 +165,10 @@ struct FlaggedMessages {
 /// Format B: 56 bytes of one rank per line. Such a line moves twice: its writer takes it from the
 /// reader that polls it, and the reader fetches it again. With more than 8 bytes a line has no room
 /// for two ranks' words, so format A gains nothing.
-///
-/// A rank that only writes is ahead of its readers. It writes to a slot again when all ranks have
-/// completed the operation of the older message. It knows that by their `completed`, which a rank
-/// raises after its last read, in the order of the operations; or by their words, which a rank
-/// writes after it has completed all older operations. The two slots of format A suffice if every
-/// rank waits for all. With the four of format B a writer can also fetch the next lines early.
+/// A rank writes its next message after it has completed all older operations. By then every rank
+/// has posted the last message, and has read the messages before it, so two slots would suffice.
+/// Format B has four, so that a rank that has written a message can fetch the lines of its next
+/// one: a reader polls the last message, and may still read the one before.
 struct SmallMessages {
     static constexpr int most_together = 4;
     static constexpr std::size_t own_pieces = 37;

@@ -87,6 +87,10 @@ private:
     List<Given> given_;
 };
 
+} // namespace detail
+
+namespace detail {
+
 /// All that `SharedMemory` does. A template, so that a program which does not use it has none of
 /// these functions: a compiler compiles all virtual functions of a class that it may meet behind an
 /// `Endpoint`.

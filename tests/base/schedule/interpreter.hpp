@@ -109,7 +109,7 @@ private:
     }
     Vector read_peer(std::size_t reader, std::size_t owner, const Blocks& range) {
         if (range.where != Where::posted) return read(owner, range);
-        const Vector& copy = ranks_[owner].copies.at(std::max<std::size_t>(ranks_[reader].posts, 1));
+        const Vector& copy = ranks_[owner].copies.at(ranks_[reader].posts);
         const auto begin =
             copy.begin() + static_cast<std::ptrdiff_t>(starts_[range.first] - starts_[range.first - range.ahead]);
         return Vector(begin, begin + static_cast<std::ptrdiff_t>(bytes(range)));
@@ -175,11 +175,8 @@ private:
 
     bool try_finish(std::size_t r, const Step& step) {
         if (step.kind == Kind::await) {
-            const std::size_t posts = std::max<std::size_t>(ranks_[r].posts, 1);
-            for (std::size_t other = 0; other < ranks_.size(); ++other) {
-                const bool is_awaited = step.peer < 0 || static_cast<std::size_t>(step.peer) == other;
-                if (is_awaited && other != r && ranks_[other].posts < posts) return false;
-            }
+            for (const Rank& other : ranks_)
+                if (other.posts < ranks_[r].posts) return false;
             return true;
         }
         const auto found = mail_.find(Key{static_cast<std::size_t>(step.peer), r, ranks_[r].round, step.part});

@@ -215,7 +215,7 @@ private:
             svg_ += concat({"<path class=\"flag\" d=\"M", number(x), " ", number(y), " v-14 l10 4 l-10 4 z\"/>\n"});
             text(x + 14, y, "name", "posts");
             line("wait", x + 58, y - 11, x + 58, y + 3);
-            text(x + 64, y, "name", "awaits");
+            text(x + 64, y, "name", "awaits all");
         } else {
             entry("send", "message", 50);
             entry("combine", "combined", 64);

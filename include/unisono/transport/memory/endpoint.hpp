@@ -53,8 +53,9 @@ public:
 
     /// True if the message was copied.
     bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) override {
-        const bool is_next = backlog_.empty() || !is_backlogged(peer, backlog_.size());
-        if (is_next && try_send(peer, envelope, data, token)) return envelope.bytes <= MemoryChannel::eager_bytes;
+        if (backlog_.empty() || !is_backlogged(peer, backlog_.size())) {
+            if (try_send(peer, envelope, data, token)) return envelope.bytes <= MemoryChannel::eager_bytes;
+        }
         backlog_.push_back({peer, envelope, data, token});
         return false;
     }

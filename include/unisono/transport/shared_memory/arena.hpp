@@ -101,8 +101,9 @@ UNISONO_DEFINITION std::byte* SharedArena::allocate(std::size_t wanted) {
     const Lock lock(mutex_);
     if (withdrawn_) refuse_shared_memory("the world has failed, and its memory was withdrawn", 0);
     std::size_t found = free_.size();
-    for (std::size_t i = 0; i < free_.size(); ++i)
+    for (std::size_t i = 0; i < free_.size(); ++i) {
         if (free_[i].bytes >= bytes && (found == free_.size() || better(free_[i], free_[found]))) found = i;
+    }
     if (found != free_.size()) return again(found, bytes);
     if (bytes > bytes_ - used_)
         refuse_shared_memory(concat({"a rank's arena of ", bytes_text(bytes_), " has ", bytes_text(bytes_ - used_),

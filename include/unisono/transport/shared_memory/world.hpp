@@ -267,8 +267,9 @@ UNISONO_DEFINITION void SharedMemoryWorld::waits_no_more(int rank) {
 
 UNISONO_DEFINITION void SharedMemoryWorld::leave(int rank) {
     if (process_ != ::getpid()) return;
-    if (overseer_ != nullptr && first_fault() == nullptr && overseer_->is_unwinding())
+    if (overseer_ != nullptr && first_fault() == nullptr && overseer_->is_unwinding()) {
         abort(rank, left_by_exception(rank));
+    }
     record(rank).state.store(SharedRank::left, std::memory_order_release);
     ring_all();
     if (overseer_ != nullptr) overseer_->leave();
@@ -302,8 +303,9 @@ UNISONO_DEFINITION void SharedMemoryWorld::create(std::size_t arena_bytes) {
     all.arena_bytes = layout_.arena_bytes;
     if (::getrandom(all.token, sizeof all.token, 0) != sizeof all.token)
         refuse_shared_memory("no random numbers", errno);
-    for (int rank = 0; rank <= size_; ++rank)
+    for (int rank = 0; rank <= size_; ++rank) {
         record(rank).base.store(reinterpret_cast<std::uintptr_t>(segment_.base()), std::memory_order_relaxed);
+    }
     arenas_.resize(layout_.ranks);
 }
 

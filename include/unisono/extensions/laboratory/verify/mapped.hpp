@@ -3,11 +3,10 @@
 /// \file
 /// The proof for schedules over mapped memory: values as for messages, and freedom from data races.
 /// Rank b's access happens before rank a's if b made it before its k-th post and a made its own
-/// after awaiting k posts of b. Two accesses by different ranks to one block, at least one a write,
-/// must be ordered in this way. The collective runs three times in a row, each time on new input
-/// that its owner writes, so that the proof also finds a rank that leaves too early. The copies lie
-/// in two places by turns; a rank posts the third when all ranks have ended the first run, as the
-/// executor does (transport/board.hpp).
+/// after awaiting k posts. Two accesses by different ranks to one block, at least one a write, must
+/// be ordered in this way. The collective runs three times in a row, each time on new input that
+/// its owner writes, so that the proof also finds a rank that leaves too early or reuses a copy too
+/// early.
 
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/laboratory/verify/contributions.hpp"
@@ -23,7 +22,7 @@ class MappedProof {
 public:
     MappedProof(const Program& program, bool in_place, Report& report)
         : program_(program), report_(report), journal_{report, {}}, in_place_(in_place), blocks_(program.blocks),
-          sets_(program.world), ranks_(program.ranks.size()), input_(program.ranks.size() * blocks_) {
+          sets_(program.world), ranks_(program.ranks.size()), input_(program.ranks.size() * blocks_), reached_(1, 0) {
         if (!in_place) output_.resize(input_.size());
         if (program.collective == Collective::barrier) {
             words_ = (ranks_.size() + 63) / 64;
@@ -47,33 +46,28 @@ public:
         for (int rank = 0; rank < program_.world; ++rank) {
             const Rank& state = ranks_[index(rank)];
             compare_cost(program_, rank, state.cost, report_);
+            if (state.posts != ranks_.front().posts)
+                report_.add(concat({"rank ", rank, " posts ", state.posts / operations, " times, rank 0 ",
+                                    ranks_.front().posts / operations, " times"}));
         }
     }
 
 private:
     static constexpr std::uint32_t operations = 3;
-    static constexpr std::uint32_t most_posts = 8; ///< of a rank in a run
-    /// A moment is a run and the rank's posts in it so far. Of two moments of a rank, the later is
-    /// more.
     struct Access {
         int rank = -1;
-        std::uint32_t moment = 0;
+        std::uint32_t posts = 0; ///< the rank's posts before the access
     };
     struct Cell {
         Value value;
         Access writer;
-        Access reader, other_reader; ///< the reads at the latest moments, of two different ranks
+        Access reader, other_reader; ///< the reads after most posts, of two different ranks
     };
     struct Rank {
         std::uint32_t operation = 0, round = 0;
         std::size_t step = 0;
-        std::uint32_t posts = 0, awaited = 0;  ///< in this run: its own, and those that it has awaited
-        std::uint32_t posted[operations] = {}; ///< its posts in each run
-        bool fresh = false;                    ///< it has posted since its last await
-        std::uint32_t all_reached = 0;         ///< the moment that it knows all ranks to have reached,
-        std::uint32_t one_reached = 0;         ///< and the one that it knows rank `one` to have reached
-        int one = -1;
-        std::uint32_t copied[2] = {}; ///< the first block of its copy in each place
+        std::uint32_t posts = 0, awaited = 0; ///< the number of posts that it knows all ranks to have made
+        std::uint32_t copied[2] = {};         ///< the first block of its copy in each slot
         bool waits = false;
         Cost cost;
         std::vector<Step> steps;
@@ -99,13 +93,8 @@ private:
     }
     void fail(const std::string& text) { journal_.fail(text); }
 
-    [[nodiscard]] std::uint32_t moment(int rank) const {
-        return ranks_[index(rank)].operation * most_posts + ranks_[index(rank)].posts;
-    }
     bool ordered(const Access& before, int rank) const {
-        const Rank& state = ranks_[index(rank)];
-        return before.rank < 0 || before.rank == rank || before.moment < state.all_reached ||
-               (before.rank == state.one && before.moment < state.one_reached);
+        return before.rank < 0 || before.rank == rank || before.posts < ranks_[index(rank)].awaited;
     }
     std::string describe_cell(int owner, Buffer where, std::uint32_t block) const {
         return concat({name_of(where), "[", block, "] of rank ", owner});
@@ -113,12 +102,12 @@ private:
 
     Value read(int rank, int owner, const Blocks& range, std::uint32_t i, bool user = false) {
         const std::uint32_t block = range.first + i;
-        const std::uint32_t place = ranks_[index(rank)].operation % 2;
+        const std::uint32_t place = (ranks_[index(rank)].posts - 1) % 2;
         Cell& from = cell(owner, range.where, block, place);
         if (!ordered(from.writer, rank))
             fail(concat({"data race: ", user ? "the caller " : "", "reads ", describe_cell(owner, range.where, block),
                          " while rank ", from.writer.rank, " may write it"}));
-        note_read(from, {rank, moment(rank)});
+        note_read(from, {rank, ranks_[index(rank)].posts});
         if (from.value.who == 0 && !user)
             fail(concat({"reads ", describe_cell(owner, range.where, block), " before it is written"}));
         if (range.where == Buffer::posted && range.first - range.ahead != ranks_[index(owner)].copied[place])
@@ -127,21 +116,21 @@ private:
         return from.value;
     }
 
-    /// The proof may see reads in another order than a run does. The read at the latest moment is
-    /// the last that a writer has to wait for, and a writer's own read does not count.
+    /// The proof may see reads in another order than a run does. The read after most posts is the
+    /// last that a writer has to wait for, and a writer's own read does not count.
     static void note_read(Cell& from, const Access& now) {
         if (from.reader.rank == now.rank || from.reader.rank < 0) {
             from.reader = now;
-        } else if (now.moment >= from.reader.moment) {
+        } else if (now.posts >= from.reader.posts) {
             from.other_reader = from.reader;
             from.reader = now;
-        } else if (from.other_reader.rank == now.rank || now.moment >= from.other_reader.moment) {
+        } else if (from.other_reader.rank == now.rank || now.posts >= from.other_reader.posts) {
             from.other_reader = now;
         }
     }
 
     void write(int rank, int owner, Buffer where, std::uint32_t block, const Value& value, bool user = false) {
-        Cell& to = cell(owner, where, block, ranks_[index(rank)].operation % 2);
+        Cell& to = cell(owner, where, block, ranks_[index(rank)].posts % 2);
         const char* who = user ? "the caller " : "";
         for (const Access* access : {&to.reader, &to.other_reader})
             if (!ordered(*access, rank))
@@ -150,7 +139,7 @@ private:
         if (!ordered(to.writer, rank))
             fail(concat({"data race: ", who, "writes ", describe_cell(owner, where, block), " while rank ",
                          to.writer.rank, " may write it"}));
-        to.writer = {rank, moment(rank)};
+        to.writer = {rank, ranks_[index(rank)].posts};
         to.value = value;
     }
 
@@ -158,8 +147,7 @@ private:
 
     void begin_operation(int rank) {
         Rank& state = ranks_[index(rank)];
-        state.round = state.posts = state.awaited = 0;
-        state.fresh = false;
+        state.round = 0;
         load_round(rank);
         journal_.place = {rank, 0, 0, nullptr};
         for (std::uint32_t block = 0; block < blocks_; ++block) {
@@ -237,9 +225,18 @@ private:
     }
 
     bool run_step(int rank, const Step& step) {
+        Rank& state = ranks_[index(rank)];
         switch (step.kind) {
-        case StepKind::post: return post(rank, step);
-        case StepKind::await: return await(rank, step.peer);
+        case StepKind::post: post(rank, step); return true;
+        case StepKind::await:
+            state.waits = true;
+            if (state.step + 1 != state.steps.size()) fail("steps after an await belong in the next round");
+            if (state.posts == 0 || state.awaited >= state.posts)
+                fail("awaits without having posted since its last await");
+            if (state.posts >= reached_.size() || reached_[state.posts] < ranks_.size()) return false;
+            state.awaited = state.posts;
+            if (words_ != 0) hear_all(rank);
+            return true;
         case StepKind::copy:
         case StepKind::copy_from_peer: copy(rank, step); return true;
         case StepKind::combine_peers: combine(rank, step); return true;
@@ -272,49 +269,16 @@ private:
         return true;
     }
 
-    /// The posts in its run that a rank awaits now.
-    [[nodiscard]] std::uint32_t wanted(const Rank& state) const { return state.posts == 0 ? 1 : state.posts; }
-
-    bool await(int rank, int peer) {
+    void post(int rank, const Step& step) {
         Rank& state = ranks_[index(rank)];
-        state.waits = true;
-        if (state.step + 1 != state.steps.size()) fail("steps after an await belong in the next round");
-        if (state.awaited >= wanted(state)) fail("awaits without having posted since its last await");
-        if (peer < everyone || peer >= program_.world || peer == rank) fail("there is no such rank to await");
-        if (report_.full() || missing(rank, peer) != everyone) return report_.full();
-        const std::uint32_t now = state.operation * most_posts + wanted(state);
-        if (peer == everyone) state.all_reached = now;
-        else state.one = peer, state.one_reached = now;
-        state.awaited = wanted(state);
-        state.fresh = false;
-        if (words_ != 0 && peer == everyone) hear_all(rank);
-        return true;
-    }
-    /// A rank that has not posted yet what this rank awaits of `peer`; `everyone`: there is none.
-    [[nodiscard]] int missing(int rank, int peer) const {
-        const Rank& state = ranks_[index(rank)];
-        for (int other = peer == everyone ? 0 : peer; other < (peer == everyone ? program_.world : peer + 1); ++other)
-            if (other != rank && ranks_[index(other)].posted[state.operation] < wanted(state)) return other;
-        return everyone;
-    }
-
-    bool post(int rank, const Step& step) {
-        Rank& state = ranks_[index(rank)];
-        if (state.fresh) fail("posts again without having awaited the others");
-        if (state.posts + 1 == most_posts) fail("posts too often");
-        if (step.source.count != 0 && state.operation >= 2) {
-            for (const Rank& other : ranks_)
-                if (other.operation + 1 < state.operation) return false;
-            state.all_reached = std::max(state.all_reached, (state.operation - 1) * most_posts);
-        }
+        if (state.posts != state.awaited) fail("posts again without having awaited the others");
         if (step.source.count != 0 && check_range(rank, step.source, false)) {
-            state.copied[state.operation % 2] = step.source.first;
+            state.copied[state.posts % 2] = step.source.first;
             for (std::uint32_t i = 0; i < step.source.count; ++i)
                 write(rank, rank, Buffer::posted, step.source.first + i, read(rank, rank, step.source, i));
         }
-        state.posted[state.operation] = ++state.posts;
-        state.fresh = true;
-        return true;
+        if (reached_.size() <= ++state.posts) reached_.push_back(0);
+        ++reached_[state.posts];
     }
 
     void hear_all(int rank) {
@@ -361,13 +325,11 @@ private:
         for (int rank = 0; rank < program_.world; ++rank) {
             const Rank& state = ranks_[index(rank)];
             if (state.operation == operations) continue;
-            const Step* const step = state.step < state.steps.size() ? &state.steps[state.step] : nullptr;
-            if (step == nullptr || step->kind != StepKind::await) continue;
-            const int other = missing(rank, step->peer);
-            if (other == everyone) continue;
-            return report_.add(
-                concat({"deadlock: rank ", rank, " awaits ", wanted(state), " posts in round ", state.round, ", rank ",
-                        other, " makes ", ranks_[index(other)].posted[state.operation]}));
+            for (int other = 0; other < program_.world; ++other) {
+                if (ranks_[index(other)].posts >= state.posts) continue;
+                return report_.add(concat({"deadlock: rank ", rank, " awaits ", state.posts, " posts in round ",
+                                           state.round, ", rank ", other, " makes ", ranks_[index(other)].posts}));
+            }
         }
     }
 
@@ -379,6 +341,7 @@ private:
     ContributionSets sets_;
     std::vector<Rank> ranks_;
     std::vector<Cell> input_, output_, posted_;
+    std::vector<std::size_t> reached_; ///< the number of ranks that have posted at least this often
     std::size_t words_ = 0;
     std::vector<std::uint64_t> heard_;
 };

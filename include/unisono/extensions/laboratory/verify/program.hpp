@@ -61,7 +61,7 @@ inline std::string describe(const Step& step) {
     case StepKind::post:
         if (step.source.count != 0) text += concat({" with ", describe(step.source)});
         break;
-    case StepKind::await: text += concat({" ", peer}); break;
+    case StepKind::await: break;
     case StepKind::combine_peers:
         text += concat({" ", describe(step.source), " of all ranks into ", describe(step.target), " of ", peer});
         break;
