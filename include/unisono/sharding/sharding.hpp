@@ -62,8 +62,8 @@ UNISONO_CERTIFY(sharding_policy<Replicated>);
 ///
 /// Over mapped memory, with NativeReducer and a model in one allocation of the group's memory, an
 /// owner sums, updates and publishes one chunk at a time, directly from and to the peers' memory.
-/// Otherwise (other reducers, clipping by norm, compression) the three are separate passes over the
-/// memory.
+/// Otherwise (other reducers, clipping by norm, compression, Reproducible, a device) the three are
+/// separate passes over the memory.
 ///
 /// Bits: those of `Replicated` with a reducer that sums a slice in the same order as the whole.
 /// `NativeReducer` does over mapped memory, on any number of ranks; sums of two ranks have one

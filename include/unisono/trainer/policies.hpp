@@ -17,7 +17,7 @@
 /// - `inspects` (guard): looks for gradients that are not finite.
 /// - `scales` (loss scaling): passes compute gradients that are multiplied by a scale.
 /// - `compresses` (compression): gradients do not travel unchanged.
-/// - `own_exchange` (compression): uses no reducer.
+/// - `own_exchange` (compression): takes no reducer, and at most the default one in a warm-up.
 /// - `sums_to_owners` (compression): its sums may go to the owners of slices only.
 /// - `reproducible` (summation): sums do not depend on order and grouping.
 /// - `logical` (replicas): the number of replicas does not depend on the number of ranks.

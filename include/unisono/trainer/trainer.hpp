@@ -23,6 +23,7 @@
 /// | replicas      | `ReplicasOfRanks`    | sampler/replicas.hpp          |
 /// | summation     | `PlainSums`          | trainer/summation.hpp         |
 /// | trace         | `NoTrace`            | observe/trace.hpp             |
+/// | observer      | `Progress`           | observe/progress.hpp          |
 /// | snapshots     | none                 | extensions/elastic/snapshots.hpp         |
 ///
 /// `Buckets` (layout/layout.hpp) may be given as well. trainer/rules.hpp says which policies work

@@ -51,7 +51,8 @@ public:
     virtual void close_group(std::uint64_t) noexcept {}
 };
 
-/// The runs of one kind of transport: specialised by the headers of devices.
+/// The executor of one kind of transport: specialised by the headers of devices
+/// (extensions/device/stream_runs.hpp, extensions/device/bounced_lanes.hpp).
 template <class Transport>
 class TransportExecutorOf {
     static_assert(sizeof(Transport) == 0,

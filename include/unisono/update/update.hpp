@@ -83,7 +83,7 @@ UNISONO_NAMESPACE_BEGIN
 /// The verdict of all ranks on one update.
 enum class Verdict : std::uint8_t {
     commit,
-    skip,  ///< a guard refused it, its norm cannot be clipped, or it came too late (one worker's gradient)
+    skip,  ///< a guard refused it, its sum or norm is not finite, it does not fit its grid, or it came too late
     empty, ///< no rank had data
 };
 

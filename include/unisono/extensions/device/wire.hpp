@@ -111,7 +111,7 @@ concept compresses_on_device =
         policy.template start_on<T>(device, world, buckets);
     };
 
-/// Starts a compression for gradients on a device (trainer/step/whole.hpp).
+/// Starts a compression for gradients on a device: see `start_wire` (compression/compression.hpp).
 template <class T, class Computes, class C, class World>
 [[nodiscard]] auto start_device_wire(std::type_identity<T>, const Computes& kernels, const C& policy, World& world,
                                      std::span<const Slice> buckets, std::span<const ParameterMatrix> parameters) {

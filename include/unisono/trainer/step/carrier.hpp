@@ -10,7 +10,8 @@
 /// | `CarrierToOwners`  | all ranks', at their owners | owners publish them (sharding, a server)  |
 /// | `FusedCarrier`     | as above, over mapped memory, chunk by chunk (fused_carrier.hpp)        |
 ///
-/// An update chooses one of them when it begins, and does not ask which.
+/// The store chooses one of the last three when it is made; an update of one rank alone takes the
+/// first. Nothing asks which it is.
 
 #include "unisono/core/function_ref.hpp"
 #include "unisono/group/operation.hpp"
@@ -60,7 +61,8 @@ public:
     virtual void start(std::size_t, const CallBuffer&) {}
     /// The same for a bucket whose sums start_sum(slice) starts.
     virtual void start_each(std::size_t, FunctionRef<Operation(const OwnedSlice&)>) {}
-    /// The same for a bucket that begin(reduction) encodes. It may use the reduction until `wait`.
+    /// The same for a bucket that begin(reduction) encodes. How long it may use the reduction:
+    /// compression/compression.hpp.
     virtual void start_encoded(std::size_t, FunctionRef<void(BucketReduction&)>) {}
     /// Waits for the sums of all buckets.
     virtual void wait() {}

@@ -19,7 +19,8 @@
 ///
 /// `FloatGradient` sums floats. `GridGradient` (grid_gradient.hpp) sums on a grid.
 /// `CompressedGradient` (wire.hpp) sums floats in the format of a compression. Each is a form in
-/// which the gradient travels, by any carrier (carrier.hpp).
+/// which the gradient travels, by any carrier (carrier.hpp) but `FusedCarrier`, which takes only
+/// the first.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/function_ref.hpp"

@@ -109,7 +109,7 @@ public:
 
     /// Runs the optimizer on what this rank owns. Commits, unless the sum of the gradients is not
     /// finite, or its norm is needed for clipping and is not finite. The verdict is the same on all
-    /// ranks.
+    /// ranks, unless this rank updates alone.
     Verdict apply();
 
     /// Sends the owners' parameters to all ranks.

@@ -38,7 +38,8 @@ struct UpdateFacts {
     bool skips_misfit = false;  ///< it leaves such an update out
 };
 
-/// All that does not depend on the type of elements and where they are.
+/// The policies that an update calls (weighing, clipping, learning rate, loss scaling, optimizer),
+/// as far as they do not depend on the type of elements and where these are.
 class UpdateRules {
 public:
     UpdateRules(const UpdateRules&) = delete;
