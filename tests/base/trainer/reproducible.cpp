@@ -19,10 +19,12 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 
 namespace {
 
@@ -519,6 +521,51 @@ BOOST_AUTO_TEST_CASE(own_loops_host_as_many_as_they_like) {
         if (expected.empty()) expected = found;
         BOOST_TEST(expected.size() == 4u);
         BOOST_TEST(std::memcmp(found.data(), expected.data(), 16) == 0);
+    }
+}
+
+namespace {
+
+/// Its gradients do not lie in one piece of memory, so ranks cannot sum them there.
+struct TwoPieces {
+    std::vector<float> weights[2] = {std::vector<float>(1), std::vector<float>(1)};
+    std::vector<float> sums[2] = {std::vector<float>(1), std::vector<float>(1)};
+    std::array<std::span<float>, 2> parameters() { return {weights[0], weights[1]}; }
+    std::array<std::span<float>, 2> gradients() { return {sums[0], sums[1]}; }
+    double operator()(const std::array<float, 2>& batch, un::Pass&) {
+        for (std::size_t i = 0; i < 2; ++i) sums[i][0] += batch[i];
+        return 1;
+    }
+};
+
+void need(bool holds, const char* what) {
+    if (!holds) throw std::runtime_error(std::string("expected that ") + what);
+}
+
+/// The second update: the rank `idle` has no micro-batch.
+template <class... Policies>
+void check_refused(int idle, Policies... policies) {
+    const std::array<float, 2> large = {2e38f, 3}, one = {1, 1}; // four times the former is not finite
+    check_clean(outcomes(2, [&](auto& world) {
+        TwoPieces model;
+        un::Trainer trainer(world, model, un::FiniteGuard{.action = un::OnOffence::skip}, un::Sgd{.learning_rate = 1},
+                            policies...);
+        need(!trainer.step(large, large).committed, "the first update is left out");
+        const bool second = world.rank() == idle ? trainer.step().committed : trainer.step(one).committed;
+        need(second && model.sums[0][0] == 0 && model.sums[1][0] == 0, "gradients are zero after the second");
+        need(trainer.step(one).committed, "the third update is made");
+        need(model.weights[1][0] == -2, "the second weight is -2"); // on the first one's grid, 1 is nothing
+    }));
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(what_a_refused_update_has_left_is_in_no_later_one) {
+    for (const int idle : {0, 1}) {
+        check_refused(idle, un::Reproducible{});
+        check_refused(idle, un::Reproducible{}, un::StateSharding{});
+        check_refused(idle, un::PlainSums{});
+        check_refused(idle, un::PlainSums{}, un::StateSharding{});
     }
 }
 

@@ -135,8 +135,12 @@ public:
     /// them.
     virtual void prepare(std::size_t, T*, std::size_t) {}
 
-    /// Notes that the model's gradients are zero.
-    void clean() { model_ = InModel::zeros; }
+    /// Notes that the model's gradients are zero if they served this update. If they did not, the
+    /// sums that an earlier update has left there, which was refused, become zero now.
+    void clean() {
+        if (model_ == InModel::stale && !in_place()) flat_->zero_gradients(*kernels_);
+        model_ = InModel::zeros;
+    }
     /// Zeroes the model's gradients if they served this update.
     void zero() {
         if (in_place()) flat_->zero_gradients(*kernels_);
