@@ -43,8 +43,9 @@
 /// Declared properties: `gives_owners` (and then `owners(facts)`, as a sharding policy),
 /// `reduces_to_owners`; of the run: `combines_at_once` (its functions are the native ones, which
 /// over mapped memory combine all ranks' elements at once). With `Reproducible` the functions are
-/// also called with std::int64_t. Deliberately absent: averaging (the trainer divides by the sum of
-/// the weights, once, in the optimizer's pass).
+/// also called with std::int64_t, and with `NarrowReproducible` with std::int32_t. Deliberately
+/// absent: averaging (the trainer divides by the sum of the weights, once, in the optimizer's
+/// pass).
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"

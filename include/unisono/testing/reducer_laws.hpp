@@ -19,6 +19,7 @@
 #include <limits>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -98,9 +99,9 @@ public:
                                         auto verbs = policy_.start(world);
                                         laws<float>(world, verbs);
                                         laws<double>(world, verbs);
-                                        if constexpr (sums<std::int64_t>(verbs)) laws<std::int64_t>(world, verbs);
-                                        else if (world.rank() == 0)
-                                            add("the run sums no std::int64_t, by which Reproducible sums");
+                                        whole<std::int64_t>(world, verbs, "std::int64_t, by which Reproducible sums");
+                                        whole<std::int32_t>(world, verbs,
+                                                            "std::int32_t, by which NarrowReproducible sums");
                                     },
                                     {.timeout = trial_.timeout});
         } catch (const std::exception& thrown) {
@@ -114,10 +115,14 @@ private:
         found_.add(concat({"on ", ranks_, " ranks: ", what}));
     }
 
+    /// The laws for integers, if the run has for them what it has for floats.
     template <class T, class Verbs>
-    static consteval bool sums(const Verbs&) {
-        return requires(Verbs& verbs, Group<InProcess>& world, std::span<T> values) { verbs.sum(world, values); } ||
-               requires(Verbs& verbs, Group<InProcess>& world, std::span<T> values) { verbs.sum_to(world, values, 0); };
+    void whole(Group<InProcess>& world, Verbs& verbs, const char* which) {
+        constexpr bool to_all = requires(std::span<T> values) { verbs.sum(world, values); };
+        constexpr bool to_owner = requires(std::span<T> values) { verbs.sum_to(world, values, 0); };
+        if constexpr ((to_all || !sums_to_all<Verbs, Group<InProcess>>)&&(to_owner || !Policy::reduces_to_owners))
+            laws<T>(world, verbs);
+        else if (world.rank() == 0) add(concat({"the run does not sum ", which}));
     }
 
     /// Whole numbers whose sums are exact in any order, and that need all digits of T.
@@ -125,7 +130,7 @@ private:
     T term(int rank, std::size_t i) const {
         const std::int64_t parts = std::int64_t{ranks_} * (ranks_ + 1) / 2; // rank r's share is r + 1 of these parts
         const std::int64_t most =
-            std::max<std::int64_t>(11, (std::int64_t{1} << std::min(std::numeric_limits<T>::digits, 53)) / parts);
+            std::max<std::int64_t>(11, (std::int64_t{1} << std::min(std::numeric_limits<T>::digits, 62)) / parts);
         const auto mixed = static_cast<std::int64_t>((i + 1) * std::uint64_t{0x9e3779b97f4a7c15} >> 8); // 56 bits
         return static_cast<T>((rank + 1) * (mixed % (2 * most - 1) - (most - 1)));
     }
@@ -154,7 +159,7 @@ private:
         for (const std::size_t count : trial_.counts) {
             if constexpr (sums_to_all<Verbs, Group<InProcess>>) {
                 to_all<T>(world, verbs, count);
-                same_bits_on_all<T>(world, verbs, count);
+                if constexpr (std::is_floating_point_v<T>) same_bits_on_all<T>(world, verbs, count);
             }
             if constexpr (Policy::reduces_to_owners)
                 for (int owner = 0; owner < ranks_; ++owner) to_owner<T>(world, verbs, count, owner);
@@ -271,8 +276,9 @@ void owner_laws(const Policy& policy, const ReducerTrial& trial, Violations& fou
 } // namespace detail
 
 /// Checks sums for all ranks, for each owner, and of the ranks' slices; the values that owners
-/// publish; the same bits on all ranks; several operations in flight. In float and double, on each
-/// number of ranks. A reducer that gives owners must do so by a pure function.
+/// publish; the same bits on all ranks; several operations in flight. In float, double,
+/// std::int64_t and std::int32_t, on each number of ranks. A reducer that gives owners must do so
+/// by a pure function.
 template <reducer_policy<Group<InProcess>> Policy>
 Violations reducer_laws(const Policy& policy, const ReducerTrial& trial = {}) {
     Violations found{std::string(Policy::name)};

@@ -88,6 +88,16 @@ struct OnlyFloats : LawfulVerbs {
         return LawfulVerbs::sum_to(group, values, owner);
     }
 };
+/// Sums whole numbers by way of double.
+struct SumsDoubles : LawfulVerbs {
+    template <class World, class T>
+    un::Operation sum(World& group, std::span<T> values) const {
+        std::vector<double> numbers(values.begin(), values.end());
+        un::all_reduce(group, std::span<double>(numbers));
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(numbers[i]);
+        return un::start_barrier(group);
+    }
+};
 struct RankZeroIsSilent : LawfulVerbs {
     template <class World, class T>
     un::Operation sum(World& group, std::span<T> values) const {
@@ -125,7 +135,9 @@ BOOST_AUTO_TEST_CASE(mutants) {
     expect_reported(reducer_laws(MutantReducer<Rounds<un::bfloat16>>{}, quick),
                     {"on 1 ranks", "the sum of all ranks' is"});
     expect_reported(reducer_laws(MutantReducer<Rounds<float>>{}, quick), {"on 1 ranks", "the sum of all ranks' is"});
-    expect_reported(reducer_laws(MutantReducer<OnlyFloats>{}, quick), {"sums no std::int64_t"});
+    expect_reported(reducer_laws(MutantReducer<OnlyFloats>{}, quick),
+                    {"does not sum std::int64_t", "does not sum std::int32_t"});
+    expect_reported(reducer_laws(MutantReducer<SumsDoubles>{}, quick), {"on 1 ranks: sum: element 0"});
     expect_reported(reducer_laws(MutantReducer<RankZeroIsSilent>{}, impatient), {"on 2 ranks: threw"});
     expect_reported(reducer_laws(un::ParameterServerReducer{.servers = 2}, quick), {"on 1 ranks: threw", "servers"});
 }
