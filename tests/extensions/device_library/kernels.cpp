@@ -254,6 +254,12 @@ BOOST_AUTO_TEST_CASE(only_the_first_answer_allocates) {
         const auto copy = asks; // has words of its own
         call_all(copy);
         BOOST_TEST(stand_in::counts().allocations == before + 4);
+        for (int call = 0; call < 3; ++call) // another current device has words of its own
+            for (const int device : {1, 0}) {
+                BOOST_TEST(cudaSetDevice(device) == cudaSuccess);
+                BOOST_TEST(asks.first_non_finite(x.in()) == un::npos);
+            }
+        BOOST_TEST(stand_in::counts().allocations == before + 6);
     }
     BOOST_TEST(stand_in::counts().device_bytes == bytes);
     BOOST_TEST(stand_in::counts().pinned_bytes == pinned);

@@ -5,7 +5,7 @@
 /// a norm, the exponent of a grid. A kernel notes its answer in words of the device.
 ///
 /// Cost of a call: the kernel, 32 bytes that are set before it and copied to pinned memory after,
-/// and one wait for the stream. Only the first call of an object allocates.
+/// and one wait for the stream. Only the first call of an object on each device allocates.
 
 #include "unisono/arithmetic/grid.hpp"
 #include "unisono/arithmetic/square_sum.hpp"
@@ -20,16 +20,20 @@
 #include <mutex>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Words on the device that is current when it is made, and pinned words of the host.
+/// Words on a device, which is current when it is made, and pinned words of the host.
 class AnswerWords {
 public:
     static constexpr std::size_t most = NotedSquares::words;
 
-    AnswerWords() {
+    const int device;
+    AnswerWords* next = nullptr; ///< of the same object, on another device
+
+    explicit AnswerWords(int current) : device(current) {
         check_cuda(cudaMalloc(&there_, bytes), "cudaMalloc");
         if (const cudaError_t code = cudaMallocHost(&here_, bytes); code != cudaSuccess) {
             static_cast<void>(cudaFree(there_));
@@ -65,14 +69,17 @@ private:
 
 /// The functions that wait, for a class `Kernels` that enqueues on the stream `cuda_stream()`: each
 /// calls one of its functions that note an answer. The words live as long as the object; a copy of
-/// it gets words of its own. Several threads may call.
+/// it gets words of its own. Several threads may call, also with other devices (a stream may be
+/// that of the current device, as the default one is).
 template <class Kernels>
 class DeviceAnswers {
 public:
     DeviceAnswers() = default;
     DeviceAnswers(const DeviceAnswers&) noexcept {}
     DeviceAnswers& operator=(const DeviceAnswers&) noexcept { return *this; }
-    ~DeviceAnswers() { delete words_.load(); }
+    ~DeviceAnswers() {
+        for (AnswerWords* one = words_.load(); one != nullptr;) delete std::exchange(one, one->next);
+    }
 
     template <class T>
         requires floating_element<std::remove_const_t<T>>
@@ -144,11 +151,15 @@ private:
         return {noted[0], {noted[1], noted[2], noted[3]}};
     }
     AnswerWords& words() const {
-        AnswerWords* found = words_.load();
-        if (found != nullptr) return *found;
-        auto made = std::make_unique<AnswerWords>();
-        if (words_.compare_exchange_strong(found, made.get())) return *made.release();
-        return *found; // another thread was earlier
+        int device = 0;
+        check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+        AnswerWords* first = words_.load();
+        for (AnswerWords* one = first; one != nullptr; one = one->next)
+            if (one->device == device) return *one;
+        auto made = std::make_unique<AnswerWords>(device);
+        do made->next = first; // another thread may have been earlier: both serve
+        while (!words_.compare_exchange_weak(first, made.get()));
+        return *made.release();
     }
 
     mutable std::atomic<AnswerWords*> words_ = nullptr;
