@@ -19,6 +19,7 @@ for example of the subject "all_reduce, 2 processes", so that no run is chosen.
 import argparse
 import datetime
 import json
+import math
 import re
 import statistics
 import subprocess
@@ -190,6 +191,12 @@ def page(text, machines, runs):
 
 # --- claims
 
+def down(number):
+    """Two digits, rounded down: a claim is not more than what was measured."""
+    digits = 1 - math.floor(math.log10(number))
+    return f"{math.floor(number * 10**digits + 1e-9) / 10**digits:g}"
+
+
 def claim(runs, subject):
     """What all runs say of "all_reduce, 2 processes", for example."""
     rows = [(run, row) for run in runs.values() for row in run["rows"] if row.get("table", run["benchmark"]) in PEERS_TABLES]
@@ -198,7 +205,7 @@ def claim(runs, subject):
     single = [times_as_fast(row) for run, row in rows if (one := in_sizes(run, row)) and f"{one[0]}, {one[1]}" == subject]
     if len(means) < 3 or not single:
         raise Wrong(f"README.md: found {len(means)} runs and {len(single)} sizes of '{subject}' in bench/results; expected at least 3 runs")
-    low, high, least, most = (f"{number:.2g}" for number in (min(means), max(means), min(single), max(single)))
+    low, high, least, most = (down(number) for number in (min(means), max(means), min(single), max(single)))
     return (f"{low} to {high} times as fast as the fastest of Open MPI, MPICH, Gloo and DeepSpeed "
             f"(means over message sizes of {len(means)} runs on {len(machines)} machine{'s' if len(machines) > 1 else ''}); at single sizes it is {least} to {most} times as fast")
 
@@ -384,6 +391,8 @@ def add(bench, options):
     machines, runs = read(bench / "results")
     run = {"benchmark": name_of(report.get("benchmark", "")) if isinstance(report, dict) else "", "machine": options.machine, "date": options.date}
     rows = rows_of(report, options.report)
+    if options.replace and run["benchmark"] in PEERS_TABLES:
+        raise Wrong("--replace: found a report beside other libraries; expected another, since the README's claim is made of all such runs")
     if options.setup:
         run["setup"] = options.setup
     run["commit"] = options.commit or head()
