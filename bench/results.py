@@ -143,14 +143,20 @@ def in_sizes(run, row):
     return size.groups() if size and times_as_fast(row) is not None else None
 
 
+def by_size(runs):
+    """(collective, world, size, times as fast as the fastest peer, near, far or nothing) of each size of each run."""
+    for run in runs.values():
+        for row in run["rows"]:
+            if one := in_sizes(run, row):
+                yield *one, times_as_fast(row), machine_of(run, row).partition(" ")[2]
+
+
 def sizes(world, runs):
     """Times as fast as the fastest peer, by size, collective and regime: the range of all runs."""
     cells = {}
-    for run in runs.values():
-        for row in run["rows"]:
-            if (one := in_sizes(run, row)) and one[1] == world:
-                regime = machine_of(run, row).partition(" ")[2]
-                cells.setdefault(one[2], {}).setdefault(f"{one[0]} {regime}".strip(), []).append(times_as_fast(row))
+    for collective, of, size, ratio, regime in by_size(runs):
+        if of == world:
+            cells.setdefault(size, {}).setdefault(f"{collective} {regime}".strip(), []).append(ratio)
     if not cells:
         raise Wrong(f"bench/RESULTS.md: found a table of sizes for '{world}', of which there is no run")
     there = {column for row in cells.values() for column in row}
@@ -202,7 +208,7 @@ def claim(runs, subject):
     rows = [(run, row) for run in runs.values() for row in run["rows"] if row.get("table", run["benchmark"]) in PEERS_TABLES]
     means = [times_as_fast(row) for run, row in rows if row["what"] == f"{subject}, mean"]
     machines = {run["machine"].split()[0] for run, row in rows if row["what"] == f"{subject}, mean"}
-    single = [times_as_fast(row) for run, row in rows if (one := in_sizes(run, row)) and f"{one[0]}, {one[1]}" == subject]
+    single = [ratio for collective, world, _, ratio, _ in by_size(runs) if f"{collective}, {world}" == subject]
     if len(means) < 3 or not single:
         raise Wrong(f"README.md: found {len(means)} runs and {len(single)} sizes of '{subject}' in bench/results; expected at least 3 runs")
     low, high, least, most = (down(number) for number in (min(means), max(means), min(single), max(single)))
@@ -284,14 +290,14 @@ def peers(report):
     for entry in report["summary"]:
         if entry["collective"] == "barrier":
             continue
-        ratios = [case["fastest"]["ratio"] for case in report["cases"] if "fastest" in case and (case["collective"], case["ranks"]) == (entry["collective"], entry["ranks"])]
+        mine = [case for case in report["cases"] if (case["collective"], case["ranks"]) == (entry["collective"], entry["ranks"])]
+        ratios = [case["fastest"]["ratio"] for case in mine if "fastest" in case]
+        regimes = {near_or_far(case["round_trip_ns"]) for case in mine if case.get("round_trip_ns")}
         name = f"{entry['collective']}, {world(entry['ranks'], cores)}"
         for key, what in (("fastest", "mean"), ("fastest_with_malloc_set", "mean, the peers' malloc tuned")):
             if key in entry:
                 one = entry[key]
                 most = f", most {words(max(ratios))}" if key == "fastest" else ""
-                regimes = {near_or_far(case["round_trip_ns"]) for case in report["cases"] if case.get("round_trip_ns") and
-                           (case["collective"], case["ranks"]) == (entry["collective"], entry["ranks"])}
                 yield {"what": f"{name}, {what}", "value": words(one["geometric_mean"]), "regimes": regimes, "beside": f"least {words(one['least'])} ({bytes_in_words(one['least_bytes'])}){most}",
                        "ratio": one["geometric_mean"]}
     for case in report["cases"]:

@@ -157,12 +157,8 @@ def bars(picture, left, top, width, most, rows, marks, unit, one):
 def peers():
     """Each size of each run of bench/results beside the fastest other library, as dots over logarithmic axes."""
     runs = results.read(ROOT / "bench/results")[1]
-    dots = []
-    for run in runs.values():
-        for row in run["rows"]:
-            if (one := results.in_sizes(run, row)) and one[:2] == ("all_reduce", "2 processes"):
-                far = results.machine_of(run, row).endswith("far")
-                dots.append((results.size_of(results.SIZE.fullmatch(one[2])), results.times_as_fast(row), "theirs" if far else "ours"))
+    dots = [(results.size_of(results.SIZE.fullmatch(size)), ratio, "theirs" if regime == "far" else "ours")
+            for collective, world, size, ratio, regime in results.by_size(runs) if (collective, world) == ("all_reduce", "2 processes")]
     left, top, width, high = 60, 52, 770, 230
     sizes, least, most = [8 * 4**k for k in range(13)] + [256 << 20], 0.5, 16
     across = lambda size: left + 24 + (width - 48) * math.log2(size / sizes[0]) / math.log2(sizes[-1] / sizes[0])
