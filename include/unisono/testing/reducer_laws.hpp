@@ -131,8 +131,9 @@ private:
         const std::int64_t parts = std::int64_t{ranks_} * (ranks_ + 1) / 2; // rank r's share is r + 1 of these parts
         const std::int64_t most =
             std::max<std::int64_t>(11, (std::int64_t{1} << std::min(std::numeric_limits<T>::digits, 62)) / parts);
-        const auto mixed = static_cast<std::int64_t>((i + 1) * std::uint64_t{0x9e3779b97f4a7c15} >> 8); // 56 bits
-        return static_cast<T>((rank + 1) * (mixed % (2 * most - 1) - (most - 1)));
+        const std::uint64_t choices = 2 * static_cast<std::uint64_t>(most) - 1; // below 2^63
+        const std::uint64_t mixed = (i + 1) * std::uint64_t{0x9e3779b97f4a7c15};
+        return static_cast<T>((rank + 1) * (static_cast<std::int64_t>(mixed % choices) - (most - 1)));
     }
     template <class T>
     T sum(std::size_t i) const {
