@@ -76,6 +76,34 @@ bool lands(std::size_t bytes, std::size_t expected, std::uint64_t count) {
     return there;
 }
 
+/// A wire on which the messages of a script arrive: two with one tag, the second before the first
+/// is complete.
+struct TwiceWire {
+    static constexpr std::size_t lands_from = 16;
+    un::Envelope envelope;
+    int polls = 0;
+
+    bool send(int, const un::Envelope&, const std::byte*, un::Token) { return true; }
+    template <class Handler>
+    void poll(Handler& handler) {
+        if (++polls != 1) return;
+        const std::uint32_t first = handler.begin(1, envelope, envelope.bytes);
+        std::memset(handler.memory(first), 1, envelope.bytes);
+        const std::uint32_t second = handler.begin(1, envelope, envelope.bytes);
+        handler.complete(first); // its receiver owns the memory from here on
+        std::memset(handler.memory(second), 2, envelope.bytes);
+        handler.complete(second);
+    }
+    void idle(std::uint32_t, un::nanoseconds) {}
+    void forget() {}
+    void goodbye(un::nanoseconds) {}
+    [[nodiscard]] bool lost(int) const { return false; }
+    [[nodiscard]] bool said_goodbye(int) const { return false; }
+    bool quiet(int) { return true; }
+    [[nodiscard]] bool sending(int) const { return false; }
+    [[nodiscard]] std::string describe(int) const { return "a script"; }
+};
+
 } // namespace
 } // namespace landing_test
 
@@ -92,6 +120,22 @@ BOOST_AUTO_TEST_CASE(what_is_not_expected_touches_nothing) {
     BOOST_TEST(!landing_test::lands(1 << 20, 1 << 20, 4));             // another signature
     BOOST_TEST(!landing_test::lands((1 << 20) + 4, (1 << 20) + 4, 3)); // padding would follow it
     BOOST_TEST(!landing_test::lands(16384, 16384, 3));                 // small ones share reads
+}
+
+// Only a faulty peer sends them.
+BOOST_AUTO_TEST_CASE(two_messages_with_one_tag_share_no_target) {
+    namespace un = unisono;
+    const un::Envelope envelope{{7, 9}, {.collective = 1, .schedule = 2, .count = 3}, 4096};
+    un::detail::FramedEndpoint<landing_test::TwiceWire> end(std::make_shared<un::Tcp::World>(2), 0, {envelope},
+                                                            {.name = "a script"});
+    std::vector<std::byte> target(envelope.bytes);
+    end.receive(1, envelope, 6, target.data());
+    landing_test::Seen receiver;
+    receiver.first = std::byte{1};
+    landing_test::Sink sink{receiver};
+    end.progress(sink);
+    BOOST_TEST(receiver.at == target.data());
+    BOOST_TEST(std::all_of(target.begin(), target.end(), [](std::byte each) { return each == std::byte{1}; }));
 }
 
 // Its header is read alone.

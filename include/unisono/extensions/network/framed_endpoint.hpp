@@ -239,7 +239,7 @@ private:
                 sink.too_long(token, envelope);
                 return to.new_arrival({peer, envelope, {}});
             }
-            if (std::byte* const target = to.target_of(peer, envelope, room); target != nullptr)
+            if (std::byte* const target = to.take_target(peer, envelope, room); target != nullptr)
                 return to.new_arrival({peer, envelope, {target, 0}});
             const bool grows = wire_grows && !to.is_agreed(peer, envelope); // only the sender tells its size
             return to.new_arrival(
@@ -310,15 +310,16 @@ private:
     }
 
     /// The target of a message that is exactly what a posted receive expects; nullptr: use a bounce
-    /// buffer.
-    std::byte* target_of(int peer, const Envelope& envelope, std::size_t room) {
+    /// buffer. Each target is given once: if a faulty peer sends two messages with one tag, the
+    /// second does not arrive in memory that its receiver may have got back already.
+    std::byte* take_target(int peer, const Envelope& envelope, std::size_t room) {
         if (room != envelope.bytes) return nullptr;
-        const List<Posted>& posted = box(peer).posted;
+        List<Posted>& posted = box(peer).posted;
         for (std::size_t i = 0; i < posted.size(); ++i) {
             const Envelope& expected = posted[i].expected;
             if (!(expected.tag == envelope.tag)) continue;
             const bool same = expected.bytes == envelope.bytes && expected.signature == envelope.signature;
-            return same ? posted[i].target : nullptr;
+            return same ? std::exchange(posted[i].target, nullptr) : nullptr;
         }
         return nullptr;
     }
