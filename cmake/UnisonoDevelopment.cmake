@@ -1,9 +1,10 @@
 # Settings for this repository's own tests, examples and benchmarks.
 find_program(UNISONO_CCACHE ccache)
 if(UNISONO_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    # With this sloppiness ccache serves translation units that use a precompiled header.
+    # With this sloppiness ccache serves sources that use a precompiled header. The list of
+    # headers is the compiler's own: a miss needs no run of the preprocessor.
     set(CMAKE_CXX_COMPILER_LAUNCHER
-        ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+        ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
         ${UNISONO_CCACHE})
 endif()
 

@@ -14,7 +14,7 @@ shutil.rmtree(work, ignore_errors=True)
 header = (source / "include/unisono/core/version.hpp").read_text()
 library = ".".join(re.search(rf"UNISONO_VERSION_{part} (\d+)", header)[1] for part in ("MAJOR", "MINOR", "PATCH"))
 environment = {**os.environ, "CONAN_HOME": str(work / "home"), "PYTHONDONTWRITEBYTECODE": "1",
-               "CMAKE_CXX_COMPILER_LAUNCHER": shutil.which("ccache") or ""}
+               "CMAKE_CXX_COMPILER_LAUNCHER": shutil.which("ccache") or "", "CCACHE_DEPEND": "1"}
 profile = source / "conan/profiles" / ("gcc-12-cpp20" if identity == "GNU" else "clang-14-cpp20")
 settings = ["-pr:a", profile, "-s:a", "build_type=Debug", "-s:a", "compiler.version=" + version.split(".")[0],
             "-c:a", "tools.build:compiler_executables=" + json.dumps({"cpp": compiler}), "-c:a", "tools.build:cxxflags=['-O0']", "-c:a", "tools.build:jobs=1",

@@ -32,6 +32,7 @@ def configured(name, project, *definitions):
     folder = work / name
     shutil.rmtree(folder, ignore_errors=True)
     launcher = shutil.which("ccache")
+    os.environ["CCACHE_DEPEND"] = "1"
     run("cmake", "-S", project, "-B", folder, "-G", generator, f"-DCMAKE_CXX_COMPILER={compiler}", "-DCMAKE_CXX_FLAGS=-Werror",
         f"-DCMAKE_CXX_COMPILER_LAUNCHER={launcher or ''}", *definitions)
     return folder
