@@ -3,6 +3,6 @@ if(thread_sanitizer) # it would not see what processes do
 elseif(UNISONO_TEST_QUICK)
     leave_out("/deaths[.]cpp$")
 endif()
-leave_out_unless_all("/(hogwild|served|sharding)[.]cpp$")
-unite_sources("collectives memory reproducible_sum" "deaths running served")
+leave_out_unless_all("/(asynchronous|sharding)[.]cpp$")
+unite_sources("collectives memory reproducible_sum" "deaths running asynchronous")
 target_link_libraries(${room_target} PRIVATE unisono_allocation_counter)
