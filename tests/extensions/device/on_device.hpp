@@ -24,7 +24,8 @@ public:
     using T = un::parameter_element_t<M>;
 
     /// `gap`: elements between parameters. Without it they are adjacent.
-    OnDevice(Group& world, M& model, std::size_t gap = 0) : Frame(model), stream_(un::detail::CudaStream::make()) {
+    template <class World>
+    OnDevice(World& world, M& model, std::size_t gap = 0) : Frame(model), stream_(un::detail::CudaStream::make()) {
         std::size_t count = 0;
         un::detail::for_each_span(model.parameters(), [&](std::span<T> one) {
             here_.push_back(one);

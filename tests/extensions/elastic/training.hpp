@@ -70,14 +70,22 @@ struct Result {
 inline constexpr int replicas = 6;
 inline constexpr std::int64_t epochs = 3;
 
+/// The model that is trained in a world. Tests of devices have one that moves it there.
+template <class World>
+struct Placed {
+    Placed(World&, Layer& given) : model(given) {}
+    Layer& model;
+};
+
 /// Calls `on_update(report)`. The world may be elastic.
 template <class World, class OnUpdate, class... More>
 Result train(World& world, OnUpdate on_update, bool evaluates = true, double learning_rate = 0.01, More... more) {
     static const std::vector<float> values = un::torch_rand(5, 210 * Layer::width);
     const un::RowData<float> data(values, Layer::width);
-    Layer model;
+    Layer layer;
+    Placed<World> placed(world, layer);
     un::Trainer trainer{world,
-                        model,
+                        placed.model,
                         un::Replicas{replicas},
                         un::DistributedSampler{.shuffle = true, .seed = 3},
                         un::Reproducible{},

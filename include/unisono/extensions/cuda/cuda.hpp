@@ -206,6 +206,13 @@ public:
     Cuda& operator=(Cuda&&) = delete;
     ~Cuda() override = default;
 
+    /// A world of this rank alone, on the same device. Errors: refused.
+    [[nodiscard]] Cuda alone() const
+        requires std::default_initializable<Network>
+    {
+        return {Network(), this->device(), Options{.piece_bytes = piece_bytes_}};
+    }
+
     /// A collective begins after the work that a program has enqueued on this stream before it.
     [[nodiscard]] cudaStream_t stream() const { return device_->stream(); }
     /// The size of the chunks into which device data are cut, unless the schedule's family gives

@@ -143,6 +143,20 @@ inline void copy_and_wait(int device, void* to, const void* from, std::size_t by
     check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
+/// Copies between the host and memory of a device, after the earlier work of a program's stream.
+/// The host waits for each copy. Refers to no transport. Errors: refused.
+struct CudaStateCopies {
+    int device = 0;
+    cudaStream_t stream = nullptr;
+
+    void to_host(void* to, const void* from, std::size_t bytes) const {
+        copy_and_wait(device, to, from, bytes, cudaMemcpyDeviceToHost, stream);
+    }
+    void to_device(void* to, const void* from, std::size_t bytes) const {
+        copy_and_wait(device, to, from, bytes, cudaMemcpyHostToDevice, stream);
+    }
+};
+
 /// Events and buffers, which are kept and reused, and the device's first error.
 class CudaDevice {
 public:
@@ -268,6 +282,8 @@ public:
     void copy_to_device(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
         copy_and_wait(device(), to, from, bytes, cudaMemcpyHostToDevice, theirs);
     }
+    /// For an elastic world, whose state outlives this transport.
+    [[nodiscard]] CudaStateCopies state_copies(cudaStream_t theirs) const { return {device(), theirs}; }
     /// See transport/stream_call.hpp. Errors: refused.
     void wait_for(void* other) {
         if (other != device_->stream()) device_->wait_for(static_cast<cudaStream_t>(other));

@@ -8,6 +8,7 @@
 #include "unisono/extensions/launch/control/wire.hpp"
 #include "unisono/launch/launch.hpp"
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -125,18 +126,46 @@ bool each_sees_its_own(const std::vector<Card>& cards, std::uint64_t host) {
     return true;
 }
 
+/// True if a rank of this host names its device.
+template <class Card>
+bool names_devices(const std::vector<Card>& cards, std::uint64_t host) {
+    return std::any_of(cards.begin(), cards.end(),
+                       [&](const Card& card) { return card.host == host && card.wanted >= 0; });
+}
+/// The device of a rank that names none: the first of those that the fewest ranks of its host have.
+/// `places`: the device of each rank, as its own process numbers them; -1: not known yet.
+template <class Card>
+std::size_t least_used(const std::vector<Card>& cards, std::size_t rank, const std::vector<int>& places) {
+    const Card& mine = cards[rank];
+    std::vector<std::size_t> users(mine.devices.size());
+    for (std::size_t one = 0; one < cards.size(); ++one) {
+        if (cards[one].host != mine.host || places[one] < 0) continue;
+        const std::string& theirs = cards[one].devices[static_cast<std::size_t>(places[one])];
+        for (std::size_t device = 0; device < users.size(); ++device) users[device] += mine.devices[device] == theirs;
+    }
+    return static_cast<std::size_t>(std::min_element(users.begin(), users.end()) - users.begin());
+}
+
 /// The device of a rank, as its own process numbers them: the one that it names, or else the one
 /// with its number among the ranks of its host. If ranks outnumber devices, they share them in
-/// turn. Errors, the same on all ranks: refused, if a rank has a problem, or names a device that it
-/// does not see.
+/// turn. If other ranks of the host name theirs, as members of an elastic world do in later worlds,
+/// it gets the one that the fewest have. Errors, the same on all ranks: refused, if a rank has a
+/// problem, or names a device that it does not see.
 inline int place_of(const std::vector<CudaCard>& cards, std::size_t rank) {
+    std::vector<int> places;
     for (std::size_t one = 0; one < cards.size(); ++one) {
         check_problem(cards[one], one);
         check_wanted(cards[one], one);
+        places.push_back(cards[one].wanted);
     }
-    const CudaCard& mine = cards[rank];
-    if (mine.wanted >= 0) return mine.wanted;
-    return static_cast<int>(count_on_host(cards, mine.host, rank) % mine.devices.size());
+    for (std::size_t one = 0; one <= rank; ++one) {
+        const CudaCard& card = cards[one];
+        if (places[one] >= 0) continue;
+        places[one] = static_cast<int>(names_devices(cards, card.host)
+                                           ? least_used(cards, one, places)
+                                           : count_on_host(cards, card.host, one) % card.devices.size());
+    }
+    return places[rank];
 }
 
 } // namespace detail

@@ -35,6 +35,8 @@ public:
     [[nodiscard]] std::size_t size() const { return state_->size(); }
     [[nodiscard]] std::string_view name(std::size_t i) const { return state_->name(i); }
     [[nodiscard]] DeviceSpan<T> array(std::size_t i) const { return {state_->array(i).data(), state_->count()}; }
+    /// The arrays are addresses of the device.
+    [[nodiscard]] OptimizerState<T>& referred() const { return *state_; }
 
 private:
     OptimizerState<T>* state_;

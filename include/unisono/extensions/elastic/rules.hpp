@@ -68,10 +68,11 @@ UNISONO_RULE(nothing_left_over, "the world is elastic and a compression keeps wh
              "an elastic world, with a compression that declares `compresses`", "no compression",
              "what a rank has not sent yet would be lost with it, and belongs to no replica",
              !compresses<typename P::Compression>);
-UNISONO_RULE(model_everywhere, "the world is elastic and ranks hold parts of the model, or it is on a device",
-             "an elastic world, with a model on a device, or of which each rank has a part",
-             "a model of the host that is the same on all ranks", "a lost rank's part would be lost",
-             !(model_part<typename P::Model> || trained_on_device<typename P::Model>));
+UNISONO_RULE(model_everywhere, "the world is elastic and ranks hold parts of the model",
+             "an elastic world, with a model of which each rank has a part, or a model in units on a device",
+             "a model that is the same on all ranks, or one in units on the host, with Snapshots",
+             "a lost rank's part would be lost",
+             !(model_part<typename P::Model> || unit_model_on_device<typename P::Model>));
 UNISONO_RULE(
     buffers_of_nobody, "the world is elastic and the model has buffers",
     "an elastic world, with a model that has buffers()", "a model without",

@@ -12,6 +12,7 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/extensions/elastic/memory.hpp"
 #include "unisono/launch/root_cause.hpp"
 #include "unisono/layout/layout.hpp"
 #include "unisono/layout/owners.hpp"
@@ -56,10 +57,6 @@ inline List<std::size_t> starts_of(std::span<const Slice> slices) {
     return starts;
 }
 
-inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
-    if (bytes != 0) std::memcpy(to, from, bytes);
-}
-
 /// Layout of the copy: slices, then parameters, then each array of optimizer state.
 template <class T>
 class SliceRecord {
@@ -72,7 +69,8 @@ public:
     /// Copies the trainer's `slices` to `to`.
     template <class Trainer>
     static void write(Trainer& trainer, std::span<const Slice> slices, std::vector<std::uint8_t>& to) {
-        auto& state = trainer.state().optimizer_state();
+        auto& state = arrays_behind(trainer.state().optimizer_state());
+        const auto copies = state_copies(trainer.world(), trainer.trained());
         to.resize(bytes(slices, state.size()));
         const std::uint64_t count = slices.size();
         copy_bytes(to.data(), &count, sizeof count);
@@ -89,8 +87,8 @@ public:
             values += starts[slices.size()] * sizeof(T);
             for_each_overlap(slices, owned,
                              [&](std::size_t i, std::size_t at_i, std::size_t j, std::size_t at_j, std::size_t n) {
-                                 copy_bytes(values + (starts[i] + at_i) * sizeof(T),
-                                            state.array(a).data() + places[j] + at_j, n * sizeof(T));
+                                 copies.to_host(values + (starts[i] + at_i) * sizeof(T),
+                                                state.array(a).data() + places[j] + at_j, n * sizeof(T));
                              });
         }
     }
@@ -108,11 +106,13 @@ public:
     /// units. Local, unless ranks also hold a 16-bit copy of such a model.
     template <class Trainer>
     void read_parameters(Trainer& trainer) const {
-        const auto copy = [&](std::size_t flat, std::span<T> to) {
+        const auto copies = state_copies(trainer.world(), trainer.trained());
+        const auto copy = [&](std::size_t flat, const auto& to) {
             const Slice wanted{flat, to.size()};
             for_each_overlap({&wanted, 1}, slices_,
                              [&](std::size_t, std::size_t at, std::size_t j, std::size_t at_j, std::size_t n) {
-                                 copy_bytes(to.data() + at, values_ + (starts_[j] + at_j) * sizeof(T), n * sizeof(T));
+                                 copies.to_device(to.data() + at, values_ + (starts_[j] + at_j) * sizeof(T),
+                                                  n * sizeof(T));
                              });
         };
         if constexpr (requires { trainer.state().rewrite_parameters(copy); }) trainer.state().rewrite_parameters(copy);
@@ -120,6 +120,8 @@ public:
             std::size_t flat = 0;
             for_each_span(trainer.trained().parameters(), [&](auto one) {
                 copy(flat, one);
+                if constexpr (model_on_device<std::remove_cvref_t<decltype(trainer.trained())>>)
+                    trainer.state().kernels().follow(one.data(), one.size());
                 flat += one.size();
             });
         }
@@ -127,7 +129,8 @@ public:
     /// Copies the optimizer's state of the elements that the trainer owns. Local.
     template <class Trainer>
     void read_state(Trainer& trainer) const {
-        auto& state = trainer.state().optimizer_state();
+        auto& state = arrays_behind(trainer.state().optimizer_state());
+        const auto copies = state_copies(trainer.world(), trainer.trained());
         const std::span<const Slice> owned = trainer.state().owned();
         const List<std::size_t> places = starts_of(owned);
         const std::uint8_t* values = values_;
@@ -135,8 +138,8 @@ public:
             values += starts_[slices_.size()] * sizeof(T);
             for_each_overlap(slices_, owned,
                              [&](std::size_t i, std::size_t at_i, std::size_t j, std::size_t at_j, std::size_t n) {
-                                 copy_bytes(state.array(a).data() + places[j] + at_j,
-                                            values + (starts_[i] + at_i) * sizeof(T), n * sizeof(T));
+                                 copies.to_device(state.array(a).data() + places[j] + at_j,
+                                                  values + (starts_[i] + at_i) * sizeof(T), n * sizeof(T));
                              });
         }
     }

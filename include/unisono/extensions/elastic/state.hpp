@@ -10,6 +10,7 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/extensions/elastic/membership_messages.hpp"
+#include "unisono/extensions/elastic/memory.hpp"
 #include "unisono/guard/loss_scaling.hpp"
 #include "unisono/layout/layout.hpp"
 #include "unisono/model/model.hpp"
@@ -72,10 +73,18 @@ public:
     template <class T>
     void put(std::span<const T> values) {
         static_assert(std::is_trivially_copyable_v<T>);
-        const auto bytes = std::as_bytes(values);
-        const std::size_t before = bytes_.size();
-        bytes_.resize(before + bytes.size());
-        if (!bytes.empty()) std::memcpy(bytes_.data() + before, bytes.data(), bytes.size());
+        copy_bytes(extend(values.size_bytes()), values.data(), values.size_bytes());
+    }
+    /// Room for `bytes` more bytes, to be written before the next call.
+    [[nodiscard]] std::uint8_t* extend(std::size_t bytes) {
+        bytes_.resize(bytes_.size() + bytes);
+        return bytes_.data() + bytes_.size() - bytes;
+    }
+    /// The next `bytes` bytes.
+    [[nodiscard]] const std::uint8_t* next(std::size_t bytes) {
+        UNISONO_ASSERT(bytes <= bytes_.size() - at_, "all ranks have equal models and optimizers");
+        at_ += bytes;
+        return bytes_.data() + at_ - bytes;
     }
     template <class T>
     void put_one(const T& value) {
@@ -84,9 +93,7 @@ public:
     template <class T>
     void take(std::span<T> values) {
         static_assert(std::is_trivially_copyable_v<T>);
-        UNISONO_ASSERT(values.size_bytes() <= bytes_.size() - at_, "all ranks have equal models and optimizers");
-        if (!values.empty()) std::memcpy(values.data(), bytes_.data() + at_, values.size_bytes());
-        at_ += values.size_bytes();
+        copy_bytes(values.data(), next(values.size_bytes()), values.size_bytes());
     }
     template <class T>
     [[nodiscard]] T take_one() {
@@ -160,21 +167,28 @@ void take_numbers(StateRecord& record, ElasticState<T>& state) {
     record.take_list(state.sums.epochs);
 }
 /// Writes the memory that a trainer changes: the parameters, and the optimizer's arrays, if given.
-template <class T, class Model>
-void put_memory(StateRecord& record, Model& model, const OptimizerState<T>* optimizer) {
-    for_each_span(model.parameters(), [&](auto one) { record.put(std::span<const T>(one)); });
-    for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a)
-        record.put(std::span<const T>(optimizer->array(a)));
+template <class T, class Copies, class Model>
+void put_memory(StateRecord& record, const Copies& copies, Model& model, const OptimizerState<T>* optimizer) {
+    const auto put = [&](const auto& one) {
+        const std::size_t bytes = one.size() * sizeof(T);
+        copies.to_host(record.extend(bytes), one.data(), bytes);
+    };
+    for_each_span(model.parameters(), put);
+    for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a) put(optimizer->array(a));
 }
-template <class T, class Model>
-void take_memory(StateRecord& record, Model& model, OptimizerState<T>* optimizer) {
-    for_each_span(model.parameters(), [&](auto one) { record.take(one); });
-    for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a) record.take(optimizer->array(a));
+template <class T, class Copies, class Model>
+void take_memory(StateRecord& record, const Copies& copies, Model& model, OptimizerState<T>* optimizer) {
+    const auto take = [&](const auto& one) {
+        const std::size_t bytes = one.size() * sizeof(T);
+        copies.to_device(one.data(), record.next(bytes), bytes);
+    };
+    for_each_span(model.parameters(), take);
+    for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a) take(optimizer->array(a));
 }
-template <class Model, class T>
-void put_state(StateRecord& record, Model& model, const ElasticState<T>& state) {
+template <class Copies, class Model, class T>
+void put_state(StateRecord& record, const Copies& copies, Model& model, const ElasticState<T>& state) {
     put_numbers(record, state);
-    put_memory(record, model, state.has_optimizer ? &state.optimizer : nullptr);
+    put_memory(record, copies, model, state.has_optimizer ? &state.optimizer : nullptr);
 }
 
 /// Restores the numbers of a snapshot. `is_set`: keeps the epoch and the schedule's point, which
@@ -188,11 +202,11 @@ void go_back(StateRecord& record, ElasticState<T>& state, bool is_set) {
     state.progress.epoch = epoch;
     state.point = point;
 }
-/// Restores the state. Local; cannot fail after it has begun to write.
-template <class Model, class T>
-void take_state(StateRecord& record, Model& model, ElasticState<T>& state) {
+/// Restores the state. Local. Only a device's failure, which ends this rank, can interrupt it.
+template <class Copies, class Model, class T>
+void take_state(StateRecord& record, const Copies& copies, Model& model, ElasticState<T>& state) {
     take_numbers(record, state);
-    take_memory(record, model, state.has_optimizer ? &state.optimizer : nullptr);
+    take_memory(record, copies, model, state.has_optimizer ? &state.optimizer : nullptr);
 }
 
 /// Equal for models whose state fits each other.
@@ -215,7 +229,8 @@ std::uint64_t parameters_of(Model& model) {
 /// added ranks, which have no state (`new_here`). `finished`: the number of the user's calls that
 /// this rank has finished; returns the maximum over all ranks. Collective. Cost: 32 bytes per rank;
 /// if a rank is behind, also a broadcast of the state, of which all ranks hold a second copy during
-/// it. Errors, the same on all ranks: mismatch if an added rank has another model.
+/// it in memory of the host. Errors, the same on all ranks: mismatch if an added rank has another
+/// model.
 template <class World, class Model, class T>
 std::uint64_t bring_forward(World& world, int source, bool new_here, std::uint64_t finished, Model& model,
                             ElasticState<T>& state) {
@@ -245,9 +260,10 @@ std::uint64_t bring_forward(World& world, int source, bool new_here, std::uint64
     }
     if (!behind) return most;
     StateRecord record;
-    if (world.rank() == source) put_state(record, model, state);
+    const auto copies = state_copies(world, model);
+    if (world.rank() == source) put_state(record, copies, model, state);
     record.share(world, source);
-    if (new_here || state.passes != wanted) take_state(record, model, state);
+    if (new_here || state.passes != wanted) take_state(record, copies, model, state);
     return most;
 }
 

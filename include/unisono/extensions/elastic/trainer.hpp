@@ -258,6 +258,12 @@ private:
         if constexpr (traces) tracer_.begun(inner_->trace(), world_->number());
         if (fresh && world_->rank() == 0) detail::warn_of_uneven_hosting(hosting, world_->size(), world_->epoch());
     }
+    static auto& optimizer_of(Inner& trainer) { return detail::arrays_behind(trainer.state().optimizer_state()); }
+    /// Work of the device may still write the trainer's own state, which is about to be released.
+    static void set_optimizer(Inner& trainer, OptimizerState<Element>&& state) {
+        if constexpr (model_on_device<Model>) trainer.state().kernels().settle();
+        optimizer_of(trainer) = std::move(state);
+    }
     void make_inner(detail::Parameters parameters = detail::Parameters::of_rank_0) {
         inner_.reset(new Inner(make(world_->group(), parameters)));
         inner_->state().set_world_epoch({world_->job(), world_->epoch()});
@@ -267,9 +273,9 @@ private:
         if (world_->is_fresh()) {
             const std::uint64_t made = state_.made;
             if (world_->is_new_here()) { // gives the optimizer's state its shape
-                Group<Transport> alone;
+                Group<Transport> alone = detail::alone_beside(world_->group());
                 Inner trainer = make(alone);
-                state_.optimizer = std::move(trainer.state().optimizer_state());
+                state_.optimizer = std::move(optimizer_of(trainer));
                 restores_ = true;
             }
             most_finished_ = detail::bring_forward(world_->group(), world_->source(), world_->is_new_here(), finished_,
@@ -279,7 +285,7 @@ private:
             world_->settle();
         }
         make_inner(parameters);
-        if (std::exchange(state_.has_optimizer, false)) inner_->state().optimizer_state() = std::move(state_.optimizer);
+        if (std::exchange(state_.has_optimizer, false)) set_optimizer(*inner_, std::move(state_.optimizer));
         if (restores_) restore(*inner_);
     }
     /// Returns all ranks to the last snapshot, if there is one.
@@ -327,33 +333,38 @@ private:
         const detail::NotCancelled whole;
         std::optional<detail::StateRecord> kept;
         try {
-            surviving([&] { barrier(world_->group()); },
-                      [&] {
-                          if constexpr (!unit_model<Model>)
-                              if (!kept) detail::put_memory<Element>(kept.emplace(), *model_, nullptr);
-                      });
-        } catch (...) { // no other rank needs this rank any more
+            [[maybe_unused]] const auto copies = detail::state_copies(world_->group(), *model_);
+            try {
+                surviving([&] { barrier(world_->group()); },
+                          [&] {
+                              if constexpr (!unit_model<Model>)
+                                  if (!kept) detail::put_memory<Element>(kept.emplace(), copies, *model_, nullptr);
+                          });
+            } catch (...) { // no other rank needs this rank any more
+            }
+            if constexpr (!unit_model<Model>)
+                if (kept) detail::take_memory<Element>(*kept, copies, *model_, nullptr);
+        } catch (...) { // the device has failed, and the model with it
         }
-        if constexpr (!unit_model<Model>)
-            if (kept) detail::take_memory<Element>(*kept, *model_, nullptr);
     }
     /// Makes a user's call that the other ranks have finished.
     template <class Call>
     auto alone(Call& call) {
-        Group<Transport> group;
+        Group<Transport> group = detail::alone_beside(world_->group());
         Inner trainer = make(group);
         trainer.state().set_done_by_others();
         detail::StateRecord kept;
+        [[maybe_unused]] const auto copies = detail::state_copies(group, *model_);
         if constexpr (has_owners) snapshots_.read_all(trainer);
         else {
-            detail::put_memory<Element>(kept, *model_, &inner_->state().optimizer_state());
-            trainer.state().optimizer_state() = std::move(inner_->state().optimizer_state());
+            detail::put_memory<Element>(kept, copies, *model_, &optimizer_of(*inner_));
+            set_optimizer(trainer, std::move(optimizer_of(*inner_)));
         }
         restore(trainer);
         auto result = call(trainer);
         if constexpr (!has_owners) {
-            inner_->state().optimizer_state() = std::move(trainer.state().optimizer_state());
-            detail::take_memory<Element>(kept, *model_, &inner_->state().optimizer_state());
+            set_optimizer(*inner_, std::move(optimizer_of(trainer)));
+            detail::take_memory<Element>(kept, copies, *model_, &optimizer_of(*inner_));
             restore(*inner_);
         } else if constexpr (!unit_model<Model>) snapshots_.read_all(*inner_), restore(*inner_);
         return result;
@@ -409,7 +420,7 @@ private:
         if (inner_) {
             if constexpr (traces) tracer_.take(inner_->trace());
             if (!has_owners && !std::exchange(state_.has_optimizer, true))
-                state_.optimizer = std::move(inner_->state().optimizer_state());
+                state_.optimizer = std::move(optimizer_of(*inner_));
             inner_.reset();
         }
         world_->form_next(state_.progress.updates, state_.passes);

@@ -281,7 +281,15 @@ void keep_host_name(Options& network, int rank, int ranks) {
             network.hosts.clear();
         } catch (const error&) { // `join` reports the error on all ranks
         }
+    } else if constexpr (requires { network.network.hosts; }) {
+        keep_host_name(network.network, rank, ranks);
     }
+}
+/// Names the device on which this rank's model is, for later worlds, where the rank may have
+/// another number.
+template <class Options, class Transport>
+void keep_device(Options& network, const Transport& endpoint) {
+    if constexpr (requires { network.device = endpoint.device(); }) network.device = endpoint.device();
 }
 template <class T>
 auto joining() {
@@ -292,7 +300,9 @@ template <class T>
 auto joining(const typename T::Options& network) {
     return [kept = network](ControlPlane control, const JoinOptions& options) mutable {
         keep_host_name(kept, control.rank(), control.size());
-        return unisono::join<T>(std::move(control), options, kept);
+        Group<T> made = unisono::join<T>(std::move(control), options, kept);
+        keep_device(kept, made.endpoint());
+        return made;
     };
 }
 
