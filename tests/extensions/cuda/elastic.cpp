@@ -2,24 +2,11 @@
 // others are added. The remaining ones end with the bits of an undisturbed training on the host.
 #include "support.hpp"
 
-#include "extensions/device/on_device.hpp"
+#include "extensions/device/elastic_model.hpp"
 #include "extensions/elastic/ranks.hpp"
 
 #include <unisono/hosts.hpp>
 #include <unisono/sharding/sharding.hpp>
-
-namespace unisono_test {
-
-/// The layer's parameters and gradients are on the rank's device, and in no other memory.
-template <un::transport Network>
-struct Placed<un::ElasticWorld<un::Cuda<Network>>> {
-    Placed(un::ElasticWorld<un::Cuda<Network>>& world, Layer& layer)
-        : here(world.group().endpoint().device()), model(world.group(), layer) {}
-    un::detail::CudaDeviceGuard here;
-    test::OnDevice<Layer> model;
-};
-
-} // namespace unisono_test
 
 using namespace unisono_test;
 
@@ -30,10 +17,56 @@ constexpr auto train_sharded = [](auto& world, auto on_update) {
     return train(world, on_update, true, 0.01, un::Snapshots{.every = 3}, un::StateSharding{});
 };
 
+/// After this every call for the device answers an error, as after a fault in a kernel.
+#ifdef UNISONO_TEST_ON_GPU
+__global__ void fault() { asm volatile("trap;"); }
+void lose_device(int) {
+    fault<<<1, 1>>>();
+    static_cast<void>(cudaDeviceSynchronize());
+}
+#else
+void lose_device(int device) { static const stand_in::Scene lost({.lost_device = device}); }
+#endif
+
+/// Of three ranks, rank 1 loses its device after an update, or in its call of the model. It ends
+/// with CUDA's text, which the others learn.
+template <class Transport, class... More>
+void lose_the_device(bool in_model, More... more) {
+    const Shared told;
+    run_ranks<Transport>(3, told, [&](int who) {
+        return [&, who, in_model, more...](auto& world) {
+            int device = world.group().endpoint().device();
+            if (in_model && who == 1)
+                before_batch = [device, calls = 0]() mutable { ++calls == 7 ? lose_device(device) : void(); };
+            const Result result = train(
+                world,
+                [&](const un::UpdateReport& report) {
+                    if (!in_model && who == 1 && report.number == 5) lose_device(device);
+                },
+                true, 0.01, more...);
+            if (!world.changes().empty())
+                std::snprintf(told[who].text, sizeof told[who].text, "%s", world.changes()[0].why.c_str());
+            return result;
+        };
+    });
+    for (int who = 0; who < 3; ++who) {
+        BOOST_TEST_CONTEXT(Transport::name << ", in the model: " << in_model << ", rank " << who) {
+            BOOST_TEST(test::mentions(told[who].text, {"rank 1, device ", "CUDA: ", "cudaErrorLaunchFailure"}),
+                       told[who].text);
+            BOOST_TEST(told[who].done == (who != 1));
+            if (who == 1) continue;
+            BOOST_TEST((told[who].result == undisturbed()), "another result than undisturbed");
+            BOOST_TEST(told[who].changes == 1u);
+        }
+    }
+    BOOST_TEST(told[1].code == static_cast<int>(un::ErrorCode::aborted));
+}
+
 /// A rank's device in each of its worlds.
 struct Seen {
     bool done = false;
     int devices[2] = {-1, -1};
+    int visible = 0; ///< devices
     char text[400] = {};
 };
 
@@ -60,6 +93,45 @@ BOOST_AUTO_TEST_CASE(sharded) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(a_device_fails) {
+    for (const bool in_model : {false, true}) {
+        lose_the_device<un::Cuda<un::Tcp>>(in_model);
+        lose_the_device<un::Cuda<un::SharedMemory>>(in_model);
+    }
+    lose_the_device<un::Cuda<un::Tcp>>(true, un::Snapshots{.every = 3}, un::StateSharding{});
+}
+
+/// How long after a death the others make the next update. Reports it, and the time of an update.
+BOOST_AUTO_TEST_CASE(the_next_update) {
+    struct Times {
+        un::nanoseconds death = 0, next = 0, update = 0, recovery = 0;
+    };
+    const Records<Times> times;
+    const Shared told;
+    run_ranks<un::Cuda<un::Tcp>>(4, told, [&](int who) {
+        return [&, who](auto& world) {
+            un::nanoseconds last = 0;
+            return train(world, [&, who, last](const un::UpdateReport& report) mutable {
+                const un::nanoseconds now = un::steady_now();
+                Times& mine = times[who];
+                if (world.changes().empty()) mine.update = now - last;
+                else if (mine.next == 0) mine.next = now, mine.recovery = world.changes()[0].recovery().count();
+                last = now;
+                if (who != 1 || report.number != 6) return;
+                mine.death = now;
+                ::kill(::getpid(), SIGKILL);
+            });
+        };
+    });
+    const auto ms = [](un::nanoseconds time) { return static_cast<double>(time) * 1e-6; };
+    for (const int who : {0, 2, 3}) {
+        BOOST_TEST(told[who].done, told[who].text);
+        BOOST_TEST_MESSAGE("rank " << who << ": an update " << ms(times[who].update)
+                                   << " ms; from the death to the next one " << ms(times[who].next - times[1].death)
+                                   << " ms, of which the recovery " << ms(times[who].recovery) << " ms");
+    }
+}
+
 /// A rank has another number in the next world, but its model stays where it is. An added rank gets
 /// the device of the lost one, not that of its own number.
 BOOST_AUTO_TEST_CASE(ranks_keep_their_devices) {
@@ -79,6 +151,7 @@ BOOST_AUTO_TEST_CASE(ranks_keep_their_devices) {
                                             un::rendezvous(un::identity_of(who, 3), {.folder = folder.path()},
                                                            options.join.rendezvous),
                                             options);
+                mine.visible = un::detail::visible_devices();
                 mine.devices[0] = world.group().endpoint().device();
                 static_cast<void>(train(world, [&](const un::UpdateReport& report) {
                     if (who == 1 && report.number == 2) ::kill(::getpid(), SIGKILL);
@@ -92,15 +165,12 @@ BOOST_AUTO_TEST_CASE(ranks_keep_their_devices) {
             return mine.done ? 0 : 1;
         });
     await_end(processes);
-#ifndef UNISONO_TEST_ON_GPU
-    const int devices[4] = {0, 1, 2, 1};
-#else
-    const int all = un::detail::visible_devices(), devices[4] = {0, 1 % all, 2 % all, 1 % all};
-#endif
+    const int places[4] = {0, 1, 2, 1};
     for (const int who : {0, 2, 3}) {
         BOOST_TEST(seen[who].done, seen[who].text);
-        BOOST_TEST(seen[who].devices[0] == devices[who]);
-        BOOST_TEST(seen[who].devices[1] == devices[who]);
+        if (seen[who].visible < 3) continue;
+        BOOST_TEST(seen[who].devices[0] == places[who]);
+        BOOST_TEST(seen[who].devices[1] == places[who]);
     }
 }
 

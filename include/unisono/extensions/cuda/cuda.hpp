@@ -225,7 +225,7 @@ public:
             abort(this->fault_of_device());
     }
     void abort(const Fault& fault) override {
-        Network::abort(fault);
+        Network::abort(this->told(fault));
         static_cast<void>(device_->settle(Base::abort_within));
     }
 

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -171,8 +172,19 @@ public:
     /// none. `progress` makes it the world's fault.
     [[nodiscard]] const Fault& failure() const { return failure_; }
     [[nodiscard]] bool failed() const { return failure_.code != ErrorCode::none; }
-    void note(const Fault& fault) {
-        if (!failed()) failure_ = fault;
+    /// `own`: this rank's device is the cause.
+    void note(const Fault& fault, bool own = true) {
+        if (failed()) return;
+        failure_ = fault;
+        is_own_ = own;
+    }
+    /// Why this device can do no more work for its rank: the failure noted, or the error that CUDA
+    /// answers to every call after a fault on the device. Empty: it can, as far as CUDA tells.
+    [[nodiscard]] std::string own_failure(cudaStream_t stream) const {
+        if (failed() && is_own_) return failure_.message;
+        const cudaError_t answer = cudaStreamQuery(stream);
+        if (goes_on(answer) || answer == cudaSuccess || answer == cudaErrorStreamCaptureUnsupported) return {};
+        return words_of(answer, "cudaStreamQuery");
     }
 
     /// See DevicePool. Errors: refused.
@@ -253,6 +265,7 @@ private:
     DevicePool pool_;
     std::shared_ptr<PinnedRanges> pinned_ = std::make_shared<PinnedRanges>();
     Fault failure_;
+    bool is_own_ = false;
 };
 
 /// The transport of a rank that has a device. `Base` is a transport that moves bytes of the host.
@@ -291,6 +304,17 @@ public:
 
     void give_block(const DeviceBlock& block) { device_->give_block(block); }
 
+    // --- for an elastic world: see extensions/elastic/memory.hpp ---
+
+    /// From now on the failure of this device ends this rank alone: the others learn of it as of a
+    /// death, and may continue.
+    void fail_alone() { fails_alone_ = true; }
+    /// Why the device of this rank has failed, with the numbers of both; empty: it works.
+    [[nodiscard]] std::string own_failure() const {
+        const std::string why = device_->own_failure(device_->stream());
+        return why.empty() ? why : named(why);
+    }
+
 protected:
     static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
 
@@ -305,14 +329,26 @@ protected:
     [[nodiscard]] Fault fault_of_device() const {
         Fault fault = device_->failure();
         fault.rank = this->rank();
-        fault.message = concat({"rank ", fault.rank, ", device ", device(), ": ", fault.message});
+        fault.message = named(fault.message);
         return fault;
+    }
+    [[nodiscard]] bool fails_alone() const { return fails_alone_; }
+    /// A fault as the other ranks learn of it.
+    [[nodiscard]] Fault told(const Fault& fault) const {
+        if (!fails_alone_ || fault.rank != this->rank()) return fault;
+        const std::string why = own_failure();
+        return why.empty() ? fault : Fault{.code = ErrorCode::peer_lost, .rank = this->rank(), .message = why};
     }
 
     std::shared_ptr<Device> device_;
 
 private:
+    [[nodiscard]] std::string named(const std::string& why) const {
+        return concat({"rank ", this->rank(), ", device ", device(), ": ", why});
+    }
+
     Patience patience_;
+    bool fails_alone_ = false;
 };
 
 } // namespace detail

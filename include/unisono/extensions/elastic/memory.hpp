@@ -1,14 +1,19 @@
 #pragma once
 
 /// \file
-/// All that an elastic world asks of the memory in which a model is trained: copies to the host and
-/// back. Membership and recovery know nothing else of devices.
+/// All that an elastic world asks of a device: copies of the state in which a model is trained, to
+/// the host and back, and whether the device has failed. Membership and recovery know nothing else
+/// of devices.
 ///
-/// For a model on a device the transport offers
+/// A transport whose ranks have devices offers
 /// - `state_copies(stream)`: an object with `to_host(to, from, bytes)` and `to_device(to, from,
 ///   bytes)`, which run after the earlier work of the model's stream and wait for it; the object
 ///   outlives the transport;
-/// - `alone()`: a transport of this rank alone, on the same device.
+/// - `alone()`: a transport of this rank alone, on the same device;
+/// - `device()`: the device's number, and an option of that name, which later memberships get;
+/// - `fail_alone()`: from now on the others learn of this device's failure as of a death
+///   (peer_lost);
+/// - `own_failure()`: the text of such a failure, after which this rank ends; empty: there is none.
 
 #include "unisono/group/group.hpp"
 #include "unisono/model/model.hpp"
@@ -16,7 +21,7 @@
 
 #include <cstddef>
 #include <cstring>
-#include <span>
+#include <string>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -42,6 +47,13 @@ template <class Transport>
 Group<Transport> alone_beside(Group<Transport>& world) {
     if constexpr (requires { world.endpoint().alone(); }) return Group<Transport>(world.endpoint().alone());
     else return Group<Transport>();
+}
+
+/// The text of the failure of this rank's device; empty: there is none, or there is no device.
+template <class Transport>
+std::string failure_of_device(const Transport& endpoint) {
+    if constexpr (requires { endpoint.own_failure(); }) return endpoint.own_failure();
+    else return {};
 }
 
 /// The optimizer's arrays behind what a trainer shows.

@@ -39,6 +39,8 @@ UNISONO_NAMESPACE_BEGIN
 ///   are left; `step` reports the loss. `ElasticWorld::changes` has the lost ranks and the times.
 /// - With `Reproducible` the result has the bits of an undisturbed run. With plain sums it depends
 ///   on how the ranks group the addends.
+/// - If the device of a rank fails, the trainer throws there `aborted`, with CUDA's text, and that
+///   rank has left the world. The others continue.
 /// - Collective calls must go through the trainer: `collectively`, or the calls above.
 /// - If ranks own slices (StateSharding), `Snapshots` sets how often they are copied. When ranks
 ///   are lost or added, all ranks return to the last copy.
@@ -405,14 +407,28 @@ private:
                 body();
                 return;
             } catch (const error& failed) {
+                end_with_device();
                 const bool goes_on = probation_.ends(*world_, failed) || world_->has_lost(failed);
                 if (world_->rank() < 0) inner_.reset(); // this rank has left the world
                 if (!goes_on) throw;
                 if (fruitless_ >= most_fruitless && !world_->is_limited(state_.passes)) throw;
                 before();
                 lost = true;
+            } catch (const std::exception&) { // a kernel's, perhaps
+                end_with_device();
+                throw;
             }
         }
+    }
+    /// If the device of this rank has failed, ends the rank. The others continue.
+    void end_with_device() {
+        const std::string why = world_->device_failure();
+        if (why.empty()) return;
+        const Fault fault{.code = ErrorCode::aborted, .rank = world_->rank(), .operation = "elastic", .message = why};
+        world_->abort(fault);
+        inner_.reset();
+        world_->leave();
+        throw error(fault);
     }
     void recover() {
         [[maybe_unused]] const nanoseconds began = steady_now();

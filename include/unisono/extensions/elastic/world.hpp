@@ -3,6 +3,7 @@
 /// \file
 /// A world that outlives its ranks: when ranks are lost, the others form the next world.
 
+#include "unisono/extensions/elastic/memory.hpp"
 #include "unisono/extensions/elastic/network_medium.hpp"
 #include "unisono/extensions/hosts/world.hpp"
 #include "unisono/group/run.hpp"
@@ -155,6 +156,10 @@ public:
                .operation = "Trainer",
                .message = concat({"an exception ended the trainer of rank ", rank()})});
     }
+    /// Why this rank's device has failed; empty: it works, or there is none.
+    [[nodiscard]] std::string device_failure() const {
+        return formed_ ? detail::failure_of_device(formed_->group.endpoint()) : std::string();
+    }
     /// Ends this rank's part: the others need not wait for it.
     void leave() {
         formed_.reset();
@@ -288,8 +293,11 @@ void keep_host_name(Options& network, int rank, int ranks) {
 /// Names the device on which this rank's model is, for later worlds, where the rank may have
 /// another number.
 template <class Options, class Transport>
-void keep_device(Options& network, const Transport& endpoint) {
-    if constexpr (requires { network.device = endpoint.device(); }) network.device = endpoint.device();
+void keep_device(Options& network, Transport& endpoint) {
+    if constexpr (requires { network.device = endpoint.device(); }) {
+        network.device = endpoint.device();
+        endpoint.fail_alone();
+    }
 }
 template <class T>
 auto joining() {

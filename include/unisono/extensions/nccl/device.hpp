@@ -183,7 +183,7 @@ public:
         if (aborted_) return calm_;
         aborted_ = true;
         const nanoseconds until = deadline_after(steady_now(), within);
-        note({.code = ErrorCode::aborted, .message = "aborted"});
+        note({.code = ErrorCode::aborted, .message = "aborted"}, false);
         waiting_.clear();
         drop_capture();
         graphs_.drop_all();
@@ -254,7 +254,8 @@ private:
     }
 
     void fail(const std::string& why, const NcclCommunicator& by) {
-        note({.code = by.code() == ncclRemoteError ? ErrorCode::peer_lost : ErrorCode::aborted, .message = why});
+        note({.code = by.code() == ncclRemoteError ? ErrorCode::peer_lost : ErrorCode::aborted, .message = why},
+             by.code() == ncclUnhandledCudaError);
     }
     bool ready(NcclCommunicator& one) {
         const auto state = one.state();

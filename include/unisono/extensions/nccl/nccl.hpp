@@ -115,7 +115,7 @@ public:
             report_failure();
     }
     void abort(const Fault& fault) override {
-        Base::abort(fault);
+        Base::abort(this->told(fault));
         device_->abort(abort_within);
     }
     /// All memory of the program is equal here: data that peers do not see are copied once.

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
@@ -109,6 +110,7 @@ std::byte* seen_by_host(const void* of_device) { return arena().seen(of_device);
 
 void launch(cudaStream_t stream, std::function<void()> work) {
     const Lock lock(state().mutex);
+    if (state().is_lost(stream->device)) throw std::runtime_error("a kernel: cudaErrorLaunchFailure (stand-in)");
     if (stream->untaken != 0) state().note("a kernel was launched while NCCL had not taken a call before it");
     state().enqueue(stream, [work = std::move(work)](Lock& held) {
         held.unlock(); // may take long
@@ -127,6 +129,7 @@ int device_of_thread() { return current_device; }
 cudaError_t take_of_device(void** memory, std::size_t bytes) {
     State& all = state();
     if (all.breaks_capture()) return cudaErrorStreamCaptureUnsupported;
+    if (all.is_lost(current_device)) return fails(cudaErrorLaunchFailure);
     if (bytes > all.behaviour.memory) return cudaErrorMemoryAllocation;
     *memory = arena().take(bytes);
     if (*memory == nullptr) return cudaErrorMemoryAllocation;
@@ -223,6 +226,7 @@ cudaError_t cudaFree(void* memory) {
 }
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
     const Lock lock(state().mutex);
+    if (state().is_lost(current_device)) return fails(cudaErrorLaunchFailure);
     if (state().breaks_capture()) return cudaErrorStreamCaptureUnsupported;
     if (bytes > state().behaviour.pinned) return cudaErrorMemoryAllocation;
     *memory = std::malloc(bytes);
@@ -243,6 +247,7 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
     const Lock lock(state().mutex);
+    if (state().is_lost(current_device)) return fails(cudaErrorLaunchFailure);
     if (state().breaks_capture()) return cudaErrorStreamCaptureUnsupported;
     state().count_copy(bytes, kind);
     if (bytes != 0) std::memmove(arena().seen(to), arena().seen(from), bytes);
@@ -250,12 +255,14 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
     const Lock lock(state().mutex);
+    if (state().is_lost(stream->device)) return fails(cudaErrorLaunchFailure);
     if (stream->untaken != 0) state().note("memory was set while NCCL had not taken a call before it");
     state().enqueue(stream, [=](Lock&) { std::memset(arena().seen(to), value, bytes); });
     return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
     const Lock lock(state().mutex);
+    if (state().is_lost(stream->device)) return fails(cudaErrorLaunchFailure);
     if (!state().behaviour.copies) return fails(cudaErrorInvalidValue);
     state().count_copy(bytes, kind);
     if (stream->untaken != 0) state().note("a copy was enqueued while NCCL had not taken a call before it");
@@ -265,7 +272,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
     const Lock lock(state().mutex);
+    if (state().is_lost(current_device)) return fails(cudaErrorLaunchFailure);
     *stream = new StandInStream;
+    (*stream)->device = current_device;
     std::thread(work, *stream).detach();
     ++state().counts.streams;
     return cudaSuccess;
@@ -287,11 +296,13 @@ static bool asks_a_capture(const std::shared_ptr<Capture>& capture) {
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     const Lock lock(state().mutex);
+    if (state().is_lost(stream->device)) return fails(cudaErrorLaunchFailure);
     if (asks_a_capture(stream->capture)) return cudaErrorStreamCaptureUnsupported;
     return stream->tasks.empty() && !stream->busy ? cudaSuccess : fails(cudaErrorNotReady);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     Lock lock(state().mutex);
+    if (state().is_lost(stream->device)) return fails(cudaErrorLaunchFailure);
     if (asks_a_capture(stream->capture)) return cudaErrorStreamCaptureUnsupported;
     state().changed.wait(lock, [&] { return stream->tasks.empty() && !stream->busy; });
     return cudaSuccess;
@@ -299,7 +310,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
     const Lock lock(state().mutex);
+    if (state().is_lost(current_device)) return fails(cudaErrorLaunchFailure);
     *event = new StandInEvent;
+    (*event)->device = current_device;
     ++state().counts.events;
     return cudaSuccess;
 }
@@ -311,6 +324,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const Lock lock(state().mutex);
+    if (state().is_lost(stream->device)) return fails(cudaErrorLaunchFailure);
     if (!state().behaviour.records) return fails(cudaErrorInvalidValue);
     ++state().counts.records;
     if (stream->untaken != 0) state().note("an event was recorded while NCCL had not taken a call before it");
@@ -323,11 +337,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     const Lock lock(state().mutex);
     ++state().counts.queries;
+    if (state().is_lost(event->device)) return fails(cudaErrorLaunchFailure);
     if (asks_a_capture(event->capture)) return cudaErrorStreamCaptureUnsupported;
     return *event->done ? cudaSuccess : fails(cudaErrorNotReady);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     const Lock lock(state().mutex);
+    if (state().is_lost(stream->device)) return fails(cudaErrorLaunchFailure);
     // The stream joins the capture here.
     if (event->capture != nullptr && stream->capture == nullptr) {
         stream->capture = event->capture;
@@ -376,6 +392,7 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t gra
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
     const Lock lock(state().mutex);
+    if (state().is_lost(stream->device)) return fails(cudaErrorLaunchFailure);
     if (graph == nullptr) return cudaErrorInvalidValue;
     if (!state().behaviour.launches) return fails(cudaErrorLaunchFailure);
     if (stream->untaken != 0) state().note("a graph was launched while NCCL had not taken a call before it");

@@ -297,6 +297,7 @@ ncclResult_t take(const std::vector<std::pair<ncclComm_t, Call>>& calls) {
         state().note("a communicator was used while it was busy");
         return ncclInvalidUsage;
     }
+    if (state().is_lost(one->device)) return one->error = ncclUnhandledCudaError;
     if (one->rank == state().behaviour.failing_rank && one->good_calls++ >= state().behaviour.good_calls) {
         one->error = state().behaviour.failure;
         return ncclSuccess;

@@ -37,7 +37,8 @@ struct Behaviour {
     bool launches = true;                      ///< of graphs; false: an error
     bool windows = true;                       ///< false: no windows, as on machines without NVLink
     bool records = true;                       ///< of events; false: an error
-    bool kernels = true;                       ///< those of unisono::devices; false: an error of Thrust's
+    int lost_device = -1; ///< every call for it answers an error, as CUDA's do after a fault on the device
+    bool kernels = true;  ///< those of unisono::devices; false: an error of Thrust's
 };
 /// For the time of a test.
 class Scene {

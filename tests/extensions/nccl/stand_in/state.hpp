@@ -53,12 +53,14 @@ struct StandInStream {
     std::deque<stand_in::Task> tasks;
     bool busy = false, ends = false;
     int untaken = 0; ///< calls that NCCL has not taken yet
+    int device = 0;
     std::shared_ptr<stand_in::Capture> capture;
 };
 
 struct StandInEvent {
     std::shared_ptr<bool> done = std::make_shared<bool>(true);
     std::shared_ptr<stand_in::Capture> capture; ///< the capture that recorded it
+    int device = 0;
 };
 
 namespace stand_in {
@@ -78,6 +80,7 @@ struct State {
         if (kind == cudaMemcpyHostToDevice) counts.bytes_to_device += bytes;
         if (kind == cudaMemcpyDeviceToDevice) counts.bytes_within += bytes;
     }
+    [[nodiscard]] bool is_lost(int device) const { return device == behaviour.lost_device; }
     void note(const std::string& what) { misuse.push_back(what); }
     void enqueue(StandInStream* stream, Task task) {
         if (stream->capture != nullptr) return stream->capture->recording->tasks.push_back(std::move(task));
