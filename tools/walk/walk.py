@@ -27,7 +27,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 WALKS = {
     "step": "`Trainer::step` to the optimizer over shared memory, and back",
     "all_reduce": "`un::all_reduce` over shared memory",
-    "sampler": "`Replicas::shape` to the last micro-batch of the sampler's stream",
+    "sampler": "`Replicas::shape` (who hosts which replica) to the last micro-batch that the sampler gives",
 }
 WAITING = {"wait_long", "wait_for_run", "announce", "suspect", "idle", "is_due", "wake_group", "wake", "one_sleeps"}
 MOST_LINES = 3
