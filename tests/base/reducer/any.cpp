@@ -64,18 +64,17 @@ BOOST_AUTO_TEST_CASE(its_sums_are_lawful) {
 }
 
 BOOST_AUTO_TEST_CASE(a_trainer_has_the_bits_of_the_one_that_it_holds) {
-    for (const auto& one : outcomes(3, [](auto& world) {
-             for (const std::string_view word : words) {
-                 const auto any = un::AnyReducer::named(word);
-                 any.visit_held([&](const auto& held) {
-                     if (trained(world, any, un::Replicated{}) != trained(world, held, un::Replicated{}))
-                         throw std::runtime_error(std::string(word) + ": other parameters");
-                     if (trained(world, any, un::StateSharding{}) != trained(world, held, un::StateSharding{}))
-                         throw std::runtime_error(std::string(word) + ": other parameters, sharded");
-                 });
-             }
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(3, [](auto& world) {
+        for (const std::string_view word : words) {
+            const auto any = un::AnyReducer::named(word);
+            any.visit_held([&](const auto& held) {
+                if (trained(world, any, un::Replicated{}) != trained(world, held, un::Replicated{}))
+                    throw std::runtime_error(std::string(word) + ": other parameters");
+                if (trained(world, any, un::StateSharding{}) != trained(world, held, un::StateSharding{}))
+                    throw std::runtime_error(std::string(word) + ": other parameters, sharded");
+            });
+        }
+    }));
 }
 
 BOOST_AUTO_TEST_CASE(ranks_choose_alike) {

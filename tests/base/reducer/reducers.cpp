@@ -44,11 +44,6 @@ bool near_sum(const std::vector<T>& found, int ranks, std::size_t count, std::si
     return true;
 }
 
-void check_clean(const std::vector<Outcome>& all) {
-    for (std::size_t rank = 0; rank < all.size(); ++rank)
-        BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
-}
-
 /// Many chunks on small data, so that lanes are used.
 template <class Reducer>
 Reducer small() {

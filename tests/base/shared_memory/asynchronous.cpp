@@ -44,16 +44,15 @@ struct Steady {
 template <class Update>
 End trained(int ranks, const Update& update) {
     const test::Shared<End> end;
-    for (const auto& one : outcomes(ranks, [&](auto& world) {
-             Bowl<double> model;
-             un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.05, .momentum = 0.5}, update};
-             for (int i = 0; i < 6 && world.rank() < 3; ++i) trainer.step(10 * i + world.rank());
-             trainer.synchronise();
-             trainer.verify_replicas();
-             const auto values = model.values();
-             if (world.rank() == 0) std::copy(values.begin(), values.end(), end->begin());
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(ranks, [&](auto& world) {
+        Bowl<double> model;
+        un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.05, .momentum = 0.5}, update};
+        for (int i = 0; i < 6 && world.rank() < 3; ++i) trainer.step(10 * i + world.rank());
+        trainer.synchronise();
+        trainer.verify_replicas();
+        const auto values = model.values();
+        if (world.rank() == 0) std::copy(values.begin(), values.end(), end->begin());
+    }));
     return *end;
 }
 
@@ -62,18 +61,17 @@ End trained(int ranks, const Update& update) {
 template <class Update>
 void expect_all_updates(int ranks, const Update& update) {
     constexpr int updates = 200;
-    for (const auto& one : outcomes(ranks, [&](auto& world) {
-             for (int life = 0; life < 3; ++life) {
-                 Steady model;
-                 un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1}, update};
-                 for (int i = 0; i < updates && world.rank() < 3; ++i) trainer.step(world.rank());
-                 trainer.synchronise();
-                 trainer.verify_replicas();
-                 for (const double weight : model.weights)
-                     if (weight != (1 + 2 + 4) * updates) throw std::runtime_error("found " + std::to_string(weight));
-             }
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(ranks, [&](auto& world) {
+        for (int life = 0; life < 3; ++life) {
+            Steady model;
+            un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1}, update};
+            for (int i = 0; i < updates && world.rank() < 3; ++i) trainer.step(world.rank());
+            trainer.synchronise();
+            trainer.verify_replicas();
+            for (const double weight : model.weights)
+                if (weight != (1 + 2 + 4) * updates) throw std::runtime_error("found " + std::to_string(weight));
+        }
+    }));
 }
 
 /// Rank 3 is a server, and is killed before its first update.

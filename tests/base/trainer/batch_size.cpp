@@ -19,14 +19,6 @@ namespace {
 namespace un = unisono;
 using namespace unisono_test;
 
-void expect(bool good, const std::string& text) {
-    if (!good) throw std::runtime_error(text);
-}
-void check_clean(const std::vector<Outcome>& all) {
-    for (std::size_t rank = 0; rank < all.size(); ++rank)
-        BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
-}
-
 /// A process with a memory of 1000 bytes, of which a sample takes 100 (more on rank 1).
 struct Ledger {
     std::uint64_t* worst;

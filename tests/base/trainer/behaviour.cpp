@@ -46,11 +46,6 @@ const std::vector<double> targets = [] {
 
 un::RowData<double, double> data() { return {inputs, columns, targets}; }
 
-void check_clean(const std::vector<Outcome>& all) {
-    for (std::size_t rank = 0; rank < all.size(); ++rank)
-        BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
-}
-
 void check_close(const std::vector<double>& found, const std::vector<double>& expected, double tolerance = 1e-12) {
     BOOST_REQUIRE(found.size() == expected.size());
     for (std::size_t i = 0; i < found.size(); ++i)

@@ -34,11 +34,6 @@ const std::vector<float> targets = un::torch_rand(4, samples);
 un::RowData<float, float> data() { return {inputs, columns, targets}; }
 using Model = LeastSquares<float>;
 
-void check_clean(const std::vector<Outcome>& all) {
-    for (std::size_t rank = 0; rank < all.size(); ++rank)
-        BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
-}
-
 std::string read(const std::string& path) {
     std::ifstream file(path);
     std::stringstream text;

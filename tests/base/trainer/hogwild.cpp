@@ -21,10 +21,6 @@ namespace {
 namespace un = unisono;
 using namespace unisono_test;
 
-void expect(bool holds, const std::string& what) {
-    if (!holds) throw std::runtime_error(what);
-}
-
 const un::Sgd sgd = {.learning_rate = 0.05, .momentum = 0.9};
 // All with the same types, because each combination is a trainer to compile.
 
@@ -32,19 +28,18 @@ const un::Sgd sgd = {.learning_rate = 0.05, .momentum = 0.9};
 template <class Update>
 std::vector<double> trained_by(int worker, int ranks, const Update& update) {
     const test::Shared<std::array<double, served_count>> end;
-    for (const auto& one : outcomes(ranks, [&](auto& world) {
-             Bowl<double> model;
-             un::Trainer trainer{world, model, sgd, update};
-             for (int i = 0; i < 7 && world.rank() == worker; ++i) {
-                 const auto report = i % 3 == 2 ? trainer.step(i, 50 + i) : trainer.step(i);
-                 expect(report.committed && report.staleness == 0, "an update");
-                 expect(report.number == static_cast<std::uint64_t>(i) + 1, "the number of an update");
-             }
-             trainer.synchronise();
-             trainer.verify_replicas();
-             if (world.rank() == 0) std::ranges::copy(model.values(), end->begin());
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(ranks, [&](auto& world) {
+        Bowl<double> model;
+        un::Trainer trainer{world, model, sgd, update};
+        for (int i = 0; i < 7 && world.rank() == worker; ++i) {
+            const auto report = i % 3 == 2 ? trainer.step(i, 50 + i) : trainer.step(i);
+            expect(report.committed && report.staleness == 0, "an update");
+            expect(report.number == static_cast<std::uint64_t>(i) + 1, "the number of an update");
+        }
+        trainer.synchronise();
+        trainer.verify_replicas();
+        if (world.rank() == 0) std::ranges::copy(model.values(), end->begin());
+    }));
     return {end->begin(), end->end()};
 }
 
@@ -75,28 +70,27 @@ BOOST_AUTO_TEST_CASE(one_worker_is_synchronous_to_the_bit) {
 
 BOOST_AUTO_TEST_CASE(no_update_is_lost) {
     constexpr int updates = 200;
-    for (const auto& one : outcomes(4, [&](auto& world) {
-             Ones model;
-             un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1}, un::Hogwild{}};
-             std::uint64_t last = 0;
-             for (int i = 0; i < updates; ++i) {
-                 const auto report = trainer.step(i);
-                 expect(report.number > last && report.alone, "updates have numbers that grow");
-                 expect(report.number - 1 - report.staleness == last, "what was read is what the last update left");
-                 last = report.number;
-                 const double own = i + 1; // it sees all of its own updates
-                 expect(model.weights[1] >= own && model.weights[1] <= 4 * updates, "what a worker sees");
-             }
-             trainer.synchronise();
-             trainer.verify_replicas();
-             for (std::size_t i = 0; i < model.weights.size(); ++i)
-                 expect(model.weights[i] == (i % 3 == 0 ? 0 : 4 * updates), "element " + std::to_string(i));
-             expect(trainer.updates() == updates, "a worker counts its own");
-             const std::string text = trainer.describe();
-             expect(text.find(" of 800 gradients") != std::string::npos, text);
-             expect(text.find("reducer") == std::string::npos && text.find("workers") == std::string::npos, text);
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(4, [&](auto& world) {
+        Ones model;
+        un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1}, un::Hogwild{}};
+        std::uint64_t last = 0;
+        for (int i = 0; i < updates; ++i) {
+            const auto report = trainer.step(i);
+            expect(report.number > last && report.alone, "updates have numbers that grow");
+            expect(report.number - 1 - report.staleness == last, "what was read is what the last update left");
+            last = report.number;
+            const double own = i + 1; // it sees all of its own updates
+            expect(model.weights[1] >= own && model.weights[1] <= 4 * updates, "what a worker sees");
+        }
+        trainer.synchronise();
+        trainer.verify_replicas();
+        for (std::size_t i = 0; i < model.weights.size(); ++i)
+            expect(model.weights[i] == (i % 3 == 0 ? 0 : 4 * updates), "element " + std::to_string(i));
+        expect(trainer.updates() == updates, "a worker counts its own");
+        const std::string text = trainer.describe();
+        expect(text.find(" of 800 gradients") != std::string::npos, text);
+        expect(text.find("reducer") == std::string::npos && text.find("workers") == std::string::npos, text);
+    }));
 }
 
 BOOST_AUTO_TEST_CASE(fit_comes_to_the_known_answer) { // y = x0 - 2 x1
@@ -104,35 +98,33 @@ BOOST_AUTO_TEST_CASE(fit_comes_to_the_known_answer) { // y = x0 - 2 x1
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<double>(i));
     for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = x[2 * i] - 2 * x[2 * i + 1];
     for (const bool loses_none : {true, false})
-        for (const auto& one : outcomes(2, [&](auto& world) {
-                 LeastSquares<double> model(2);
-                 const un::RowData<double, double> data(x, 2, targets);
-                 un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, un::Hogwild{loses_none}};
-                 const auto found = trainer.fit(data, {.epochs = 60, .batch_size = 2, .progress = false});
-                 trainer.verify_replicas();
-                 expect(std::abs(model.values()[0] - 1) < 0.01 && std::abs(model.values()[1] + 2) < 0.01, "the answer");
-                 expect(found.position == un::Position{un::Epoch{60}, 0}, "position");
-                 expect(found.staleness.gradients == 2 * 60 * 6, "gradients");
-                 expect(found.staleness.mean <= static_cast<double>(found.staleness.most), "staleness");
-                 const auto predictions = trainer.predict(data);
-                 expect(predictions.size() == 22 && std::abs(predictions[7] - targets[7]) < 0.05, "predictions");
-             }))
-            BOOST_TEST(!one.failed, one.what);
+        check_clean(outcomes(2, [&](auto& world) {
+            LeastSquares<double> model(2);
+            const un::RowData<double, double> data(x, 2, targets);
+            un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, un::Hogwild{loses_none}};
+            const auto found = trainer.fit(data, {.epochs = 60, .batch_size = 2, .progress = false});
+            trainer.verify_replicas();
+            expect(std::abs(model.values()[0] - 1) < 0.01 && std::abs(model.values()[1] + 2) < 0.01, "the answer");
+            expect(found.position == un::Position{un::Epoch{60}, 0}, "position");
+            expect(found.staleness.gradients == 2 * 60 * 6, "gradients");
+            expect(found.staleness.mean <= static_cast<double>(found.staleness.most), "staleness");
+            const auto predictions = trainer.predict(data);
+            expect(predictions.size() == 22 && std::abs(predictions[7] - targets[7]) < 0.05, "predictions");
+        }));
 }
 
 BOOST_AUTO_TEST_CASE(workers_may_make_different_numbers_of_updates) {
-    for (const auto& one : outcomes(3, [&](auto& world) {
-             Bowl<double> model;
-             un::Trainer trainer{world, model, sgd, un::Hogwild{}};
-             for (int round = 0; round < 2; ++round) {
-                 for (int i = 0; i < 2 + 9 * world.rank(); ++i) expect(trainer.step(i).committed, "committed");
-                 expect(trainer.step().micro_batches == 0, "a worker without data");
-                 trainer.synchronise();
-                 trainer.verify_replicas();
-                 expect(trainer.describe().find(" of 33 gradients") != std::string::npos, trainer.describe());
-             }
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(3, [&](auto& world) {
+        Bowl<double> model;
+        un::Trainer trainer{world, model, sgd, un::Hogwild{}};
+        for (int round = 0; round < 2; ++round) {
+            for (int i = 0; i < 2 + 9 * world.rank(); ++i) expect(trainer.step(i).committed, "committed");
+            expect(trainer.step().micro_batches == 0, "a worker without data");
+            trainer.synchronise();
+            trainer.verify_replicas();
+            expect(trainer.describe().find(" of 33 gradients") != std::string::npos, trainer.describe());
+        }
+    }));
 }
 
 BOOST_AUTO_TEST_CASE(a_worker_that_throws_ends_the_training_of_all) {
@@ -167,20 +159,19 @@ BOOST_AUTO_TEST_CASE(a_nan_is_named_to_all) {
 }
 
 BOOST_AUTO_TEST_CASE(a_nan_may_be_left_out_by_its_rank_alone) {
-    for (const auto& one : outcomes(2, [&](auto& world) {
-             Bowl<double> model;
-             un::Trainer trainer{world, model, un::Hogwild{}, un::FiniteGuard{un::OnOffence::skip}};
-             for (int i = 0; i < 6; ++i) {
-                 const bool bad = world.rank() == 1 && i == 2;
-                 const auto report = trainer.step(bad ? -1 : i);
-                 expect(report.committed != bad && (report.offender_rank == 1) == bad, "report");
-             }
-             trainer.synchronise();
-             trainer.verify_replicas();
-             for (const double value : model.values()) expect(std::isfinite(value), "a NaN came through");
-             expect(trainer.updates() == (world.rank() == 1 ? 5u : 6u), "updates");
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(2, [&](auto& world) {
+        Bowl<double> model;
+        un::Trainer trainer{world, model, un::Hogwild{}, un::FiniteGuard{un::OnOffence::skip}};
+        for (int i = 0; i < 6; ++i) {
+            const bool bad = world.rank() == 1 && i == 2;
+            const auto report = trainer.step(bad ? -1 : i);
+            expect(report.committed != bad && (report.offender_rank == 1) == bad, "report");
+        }
+        trainer.synchronise();
+        trainer.verify_replicas();
+        for (const double value : model.values()) expect(std::isfinite(value), "a NaN came through");
+        expect(trainer.updates() == (world.rank() == 1 ? 5u : 6u), "updates");
+    }));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

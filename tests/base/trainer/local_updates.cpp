@@ -217,42 +217,39 @@ BOOST_AUTO_TEST_CASE(any_optimizer_may_be_the_outer_one) {
 }
 
 BOOST_AUTO_TEST_CASE(a_report_is_of_the_rank_alone) {
-    for (const auto& one : outcomes(2, [](auto& world) {
-             Quadratic model(world, false);
-             un::Trainer trainer{world, model, un::LocalSteps{.steps = 2, .warm_up = 1}};
-             const std::string before = trainer.describe();
-             const auto together = trainer.step(world.rank()); // both ranks
-             const auto own = trainer.step(5 + world.rank());
-             if (together.alone || together.micro_batches != 2 || together.loss != 0.5)
-                 throw std::runtime_error("first");
-             if (!own.alone || own.micro_batches != 1 || own.loss != 5 + world.rank()) throw std::runtime_error("own");
-             if (world.rank() == 0) trainer.step(); // a rank without data still takes part
-             else trainer.step(7);
-             trainer.verify_replicas();
-             if (trainer.describe() == before) throw std::runtime_error("the memory of a meeting does not count");
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(2, [](auto& world) {
+        Quadratic model(world, false);
+        un::Trainer trainer{world, model, un::LocalSteps{.steps = 2, .warm_up = 1}};
+        const std::string before = trainer.describe();
+        const auto together = trainer.step(world.rank()); // both ranks
+        const auto own = trainer.step(5 + world.rank());
+        if (together.alone || together.micro_batches != 2 || together.loss != 0.5) throw std::runtime_error("first");
+        if (!own.alone || own.micro_batches != 1 || own.loss != 5 + world.rank()) throw std::runtime_error("own");
+        if (world.rank() == 0) trainer.step(); // a rank without data still takes part
+        else trainer.step(7);
+        trainer.verify_replicas();
+        if (trainer.describe() == before) throw std::runtime_error("the memory of a meeting does not count");
+    }));
 }
 
 BOOST_AUTO_TEST_CASE(nothing_is_sent_between_meetings) {
     // Ranks that do not wait for each other may be any number of updates apart. Rank 1 begins after
     // rank 0 has made all its updates.
     const test::Shared<std::atomic<int>> done;
-    for (const auto& one : outcomes(2, [&](auto& world) {
-             Quadratic model(world, true);
-             un::Trainer trainer{world, model, un::LocalSteps{.steps = 10}, un::ClipByNorm{.max_norm = 0.5}};
-             const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-             while (world.rank() == 1 && done->load() == 0)
-                 if (std::chrono::steady_clock::now() > until) throw std::runtime_error("rank 0 waits for rank 1");
-             for (int i = 0; i < 9; ++i) {
-                 const auto report = trainer.step(i);
-                 if (!(report.gradient_norm > 0)) throw std::runtime_error("no norm of its own");
-             }
-             done->store(1);
-             trainer.step(9);
-             trainer.verify_replicas();
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(2, [&](auto& world) {
+        Quadratic model(world, true);
+        un::Trainer trainer{world, model, un::LocalSteps{.steps = 10}, un::ClipByNorm{.max_norm = 0.5}};
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (world.rank() == 1 && done->load() == 0)
+            if (std::chrono::steady_clock::now() > until) throw std::runtime_error("rank 0 waits for rank 1");
+        for (int i = 0; i < 9; ++i) {
+            const auto report = trainer.step(i);
+            if (!(report.gradient_norm > 0)) throw std::runtime_error("no norm of its own");
+        }
+        done->store(1);
+        trainer.step(9);
+        trainer.verify_replicas();
+    }));
 }
 
 BOOST_AUTO_TEST_CASE(a_nan_stops_its_rank_and_is_named_to_the_others) {
@@ -269,36 +266,33 @@ BOOST_AUTO_TEST_CASE(a_nan_stops_its_rank_and_is_named_to_the_others) {
 }
 
 BOOST_AUTO_TEST_CASE(a_nan_may_be_skipped_by_its_rank_alone) {
-    for (const auto& one : outcomes(2, [](auto& world) {
-             Quadratic model(world, false);
-             un::Trainer trainer{world, model, un::LocalSteps{.steps = 3}, un::FiniteGuard{un::OnOffence::skip}};
-             for (int i = 0; i < 6; ++i) {
-                 const bool bad = world.rank() == 1 && i == 1;
-                 const auto report = trainer.step(bad ? -1 : i);
-                 if (report.committed == bad || (report.offender_rank == 1) != bad) throw std::runtime_error("report");
-             }
-             trainer.verify_replicas();
-             for (const double x : model.values())
-                 if (!std::isfinite(x)) throw std::runtime_error("a NaN came through");
-             if (trainer.updates() != (world.rank() == 1 ? 5u : 6u)) throw std::runtime_error("updates");
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(2, [](auto& world) {
+        Quadratic model(world, false);
+        un::Trainer trainer{world, model, un::LocalSteps{.steps = 3}, un::FiniteGuard{un::OnOffence::skip}};
+        for (int i = 0; i < 6; ++i) {
+            const bool bad = world.rank() == 1 && i == 1;
+            const auto report = trainer.step(bad ? -1 : i);
+            if (report.committed == bad || (report.offender_rank == 1) != bad) throw std::runtime_error("report");
+        }
+        trainer.verify_replicas();
+        for (const double x : model.values())
+            if (!std::isfinite(x)) throw std::runtime_error("a NaN came through");
+        if (trainer.updates() != (world.rank() == 1 ? 5u : 6u)) throw std::runtime_error("updates");
+    }));
 }
 
 BOOST_AUTO_TEST_CASE(fit_ends_with_equal_parameters) {
     std::vector<double> x(40), targets(20);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<double>(i));
     for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = x[2 * i] - 2 * x[2 * i + 1];
-    for (const auto& one : outcomes(2, [&](auto& world) {
-             LeastSquares<double> model(2);
-             un::Trainer trainer{world, model, un::LocalSteps{.steps = 3}, un::Sgd{.learning_rate = 0.2}};
-             trainer.fit(un::RowData<double, double>(x, 2, targets),
-                         {.epochs = 40, .batch_size = 2, .progress = false});
-             trainer.verify_replicas();
-             if (std::abs(model.values()[0] - 1) > 0.01 || std::abs(model.values()[1] + 2) > 0.01)
-                 throw std::runtime_error("not the known answer");
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(2, [&](auto& world) {
+        LeastSquares<double> model(2);
+        un::Trainer trainer{world, model, un::LocalSteps{.steps = 3}, un::Sgd{.learning_rate = 0.2}};
+        trainer.fit(un::RowData<double, double>(x, 2, targets), {.epochs = 40, .batch_size = 2, .progress = false});
+        trainer.verify_replicas();
+        if (std::abs(model.values()[0] - 1) > 0.01 || std::abs(model.values()[1] + 2) > 0.01)
+            throw std::runtime_error("not the known answer");
+    }));
 }
 
 BOOST_AUTO_TEST_CASE(bad_steps_are_refused) {

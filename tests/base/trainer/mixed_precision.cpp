@@ -27,14 +27,6 @@ namespace {
 namespace un = unisono;
 using namespace unisono_test;
 
-void check_clean(const std::vector<Outcome>& all) {
-    for (std::size_t rank = 0; rank < all.size(); ++rank)
-        BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
-}
-void expect(bool good, const char* text) {
-    if (!good) throw std::runtime_error(text);
-}
-
 /// Its gradient is its input times the scale, and infinite above 100.
 struct Narrow {
     std::vector<double> first = std::vector<double>(2), second = std::vector<double>(1);

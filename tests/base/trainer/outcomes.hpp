@@ -3,9 +3,13 @@
 
 #include "support/ranks.hpp"
 
+#include <boost/test/unit_test.hpp>
+
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -80,6 +84,17 @@ inline std::vector<Outcome> outcomes(int ranks, unisono::detail::RankBody<test::
 template <class Body>
 std::vector<Outcome> outcomes(int ranks, Body body) {
     return detail::outcomes(ranks, body);
+}
+
+/// For `body`: its rank fails unless this holds.
+inline void expect(bool holds, const std::string& what) {
+    if (!holds) throw std::runtime_error(what);
+}
+
+/// No rank has failed.
+inline void check_clean(const std::vector<Outcome>& all) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+        BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
 }
 
 } // namespace unisono_test

@@ -32,10 +32,6 @@ namespace {
 namespace un = unisono;
 using namespace unisono_test;
 
-void expect(bool holds, const std::string& what) {
-    if (!holds) throw std::runtime_error(what);
-}
-
 /// A batch is the gradient of parameter 1. The gradient of parameter 0 is small.
 template <class T>
 struct Whole {

@@ -62,11 +62,6 @@ struct Result {
     }
 };
 
-void check_clean(const std::vector<Outcome>& all) {
-    for (std::size_t rank = 0; rank < all.size(); ++rank)
-        BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
-}
-
 /// Trains. Returns the result of rank 0, after a check that all ranks have it.
 template <class Model, class... Policies>
 Result train(int ranks, const un::FitOptions& options, Policies... policies) {

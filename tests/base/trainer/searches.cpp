@@ -38,13 +38,6 @@ const std::vector<double> targets = [] {
 }();
 un::RowData<double, double> rows() { return {values, columns, targets}; }
 
-void expect(bool good, const std::string& text) {
-    if (!good) throw std::runtime_error(text);
-}
-void check_clean(const std::vector<Outcome>& all) {
-    for (std::size_t rank = 0; rank < all.size(); ++rank)
-        BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
-}
 bool near(double a, double b) { return std::abs(a - b) <= 1e-12 * (1 + std::abs(b)); }
 
 /// By the formula: the mean of (x.w - t)^2, and its gradient.

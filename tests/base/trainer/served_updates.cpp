@@ -21,10 +21,6 @@ namespace {
 namespace un = unisono;
 using namespace unisono_test;
 
-void expect(bool holds, const std::string& what) {
-    if (!holds) throw std::runtime_error(what);
-}
-
 int seed_of(int update, int worker) { return 10 * update + worker; }
 
 const un::Sgd sgd = {.learning_rate = 0.05, .momentum = 0.9};
@@ -36,23 +32,22 @@ const un::Buckets buckets = {.first_bytes = 80, .bytes = 200};
 template <class Update>
 std::vector<double> trained(int ranks, int workers, int late, const Update& update) {
     const test::Shared<std::array<double, served_count>> end;
-    for (const auto& one : outcomes(ranks, [&](auto& world) {
-             Bowl<double> model;
-             un::Trainer trainer{world, model, sgd, buckets, update};
-             const int worker = world.rank();
-             for (int i = 0; i < 7 && worker < workers; ++i) {
-                 const auto report = i < late * worker ? trainer.step()
-                                     : i % 3 == 2      ? trainer.step(seed_of(i, worker), seed_of(50 + i, worker))
-                                                       : trainer.step(seed_of(i, worker));
-                 expect(report.committed, "an update was left out");
-                 expect(report.number == static_cast<std::uint64_t>(i) + 1, "the number of an update");
-             }
-             trainer.synchronise();
-             trainer.verify_replicas();
-             expect(trainer.updates() == 7, "the updates of rank " + std::to_string(worker));
-             if (world.rank() == 0) std::ranges::copy(model.values(), end->begin());
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(ranks, [&](auto& world) {
+        Bowl<double> model;
+        un::Trainer trainer{world, model, sgd, buckets, update};
+        const int worker = world.rank();
+        for (int i = 0; i < 7 && worker < workers; ++i) {
+            const auto report = i < late * worker ? trainer.step()
+                                : i % 3 == 2      ? trainer.step(seed_of(i, worker), seed_of(50 + i, worker))
+                                                  : trainer.step(seed_of(i, worker));
+            expect(report.committed, "an update was left out");
+            expect(report.number == static_cast<std::uint64_t>(i) + 1, "the number of an update");
+        }
+        trainer.synchronise();
+        trainer.verify_replicas();
+        expect(trainer.updates() == 7, "the updates of rank " + std::to_string(worker));
+        if (world.rank() == 0) std::ranges::copy(model.values(), end->begin());
+    }));
     return {end->begin(), end->end()};
 }
 
@@ -61,21 +56,19 @@ template <class Update>
 void check_uneven(const Update& update) {
     const int workers = 3;
     const int ranks = workers + update.servers;
-    for (const auto& one : outcomes(ranks, [&](auto& world) {
-             Bowl<double> model;
-             un::Trainer trainer{world, model, sgd, buckets, update};
-             for (int round = 0; round < 2; ++round) {
-                 for (int i = 0; i < 2 + 9 * world.rank() && world.rank() < workers; ++i)
-                     expect(trainer.step(seed_of(i, world.rank())).committed, "committed");
-                 trainer.verify_replicas(); // synchronises first
-                 const std::string text = trainer.describe();
-                 expect(text.find("workers") != std::string::npos && text.find("3, servers") != std::string::npos,
-                        text);
-                 expect(text.find(" of 33 gradients") != std::string::npos, text);
-                 expect(text.find("reducer") == std::string::npos && text.find("sharding") == std::string::npos, text);
-             }
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(ranks, [&](auto& world) {
+        Bowl<double> model;
+        un::Trainer trainer{world, model, sgd, buckets, update};
+        for (int round = 0; round < 2; ++round) {
+            for (int i = 0; i < 2 + 9 * world.rank() && world.rank() < workers; ++i)
+                expect(trainer.step(seed_of(i, world.rank())).committed, "committed");
+            trainer.verify_replicas(); // synchronises first
+            const std::string text = trainer.describe();
+            expect(text.find("workers") != std::string::npos && text.find("3, servers") != std::string::npos, text);
+            expect(text.find(" of 33 gradients") != std::string::npos, text);
+            expect(text.find("reducer") == std::string::npos && text.find("sharding") == std::string::npos, text);
+        }
+    }));
 }
 
 /// The result of `fit`: y = x0 - 2 x1.
@@ -84,32 +77,30 @@ void check_fit(int ranks, int servers, const Update& update) {
     std::vector<double> x(44), targets(22);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<double>(i));
     for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = x[2 * i] - 2 * x[2 * i + 1];
-    for (const auto& one : outcomes(ranks, [&](auto& world) {
-             LeastSquares<double> model(2);
-             const un::RowData<double, double> data(x, 2, targets);
-             un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, update, un::Replicas{ranks - servers}};
-             const bool serves = world.rank() >= ranks - servers;
-             std::int64_t updates = 0;
-             const auto found = trainer.fit(data, {.epochs = 40, .batch_size = 2, .progress = false},
-                                            [&](const un::UpdateReport& report) { updates += report.alone ? 1 : 0; });
-             trainer.verify_replicas();
-             expect(std::abs(model.values()[0] - 1) < 0.01 && std::abs(model.values()[1] + 2) < 0.01, "the answer");
-             expect(found.position == un::Position{un::Epoch{40}, 0} && trainer.position() == found.position,
-                    "position");
-             // Micro-batches of two of each worker.
-             const auto each = 40 * ((22 / (ranks - servers) + 1) / 2);
-             expect(updates == (serves ? 0 : each), "updates " + std::to_string(updates));
-             expect(found.epochs.size() == (serves ? 0u : 40u), "epochs");
-             expect(found.staleness.gradients == static_cast<std::uint64_t>(each * (ranks - servers)), "gradients");
-             expect(found.staleness.mean <= static_cast<double>(found.staleness.most), "staleness");
-             const auto predictions = trainer.predict(data);
-             expect(predictions.size() == 22 && std::abs(predictions[7] - targets[7]) < 0.05, "predictions");
-             const auto last = trainer.fit(data, {.epochs = 2, .batch_size = 2, .progress = false},
-                                           [&](const un::UpdateReport&) { return false; });
-             expect(last.stopped && last.position == un::Position{un::Epoch{40}, 2 * (ranks - servers)}, "stopped");
-             expect(trainer.describe(22, {.batch_size = 2}).find("22 samples") != std::string::npos, "plan");
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(ranks, [&](auto& world) {
+        LeastSquares<double> model(2);
+        const un::RowData<double, double> data(x, 2, targets);
+        un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, update, un::Replicas{ranks - servers}};
+        const bool serves = world.rank() >= ranks - servers;
+        std::int64_t updates = 0;
+        const auto found = trainer.fit(data, {.epochs = 40, .batch_size = 2, .progress = false},
+                                       [&](const un::UpdateReport& report) { updates += report.alone ? 1 : 0; });
+        trainer.verify_replicas();
+        expect(std::abs(model.values()[0] - 1) < 0.01 && std::abs(model.values()[1] + 2) < 0.01, "the answer");
+        expect(found.position == un::Position{un::Epoch{40}, 0} && trainer.position() == found.position, "position");
+        // Micro-batches of two of each worker.
+        const auto each = 40 * ((22 / (ranks - servers) + 1) / 2);
+        expect(updates == (serves ? 0 : each), "updates " + std::to_string(updates));
+        expect(found.epochs.size() == (serves ? 0u : 40u), "epochs");
+        expect(found.staleness.gradients == static_cast<std::uint64_t>(each * (ranks - servers)), "gradients");
+        expect(found.staleness.mean <= static_cast<double>(found.staleness.most), "staleness");
+        const auto predictions = trainer.predict(data);
+        expect(predictions.size() == 22 && std::abs(predictions[7] - targets[7]) < 0.05, "predictions");
+        const auto last = trainer.fit(data, {.epochs = 2, .batch_size = 2, .progress = false},
+                                      [&](const un::UpdateReport&) { return false; });
+        expect(last.stopped && last.position == un::Position{un::Epoch{40}, 2 * (ranks - servers)}, "stopped");
+        expect(trainer.describe(22, {.batch_size = 2}).find("22 samples") != std::string::npos, "plan");
+    }));
 }
 
 } // namespace
@@ -184,72 +175,67 @@ BOOST_AUTO_TEST_CASE(a_nan_is_named_to_all) {
 
 BOOST_AUTO_TEST_CASE(a_nan_may_be_left_out) {
     for (const std::uint64_t staleness : {0u, 4u})
-        for (const auto& one : outcomes(3, [&](auto& world) {
-                 Bowl<double> model;
-                 un::Trainer trainer{world, model, un::BoundedStaleness{.staleness = staleness},
-                                     un::FiniteGuard{un::OnOffence::skip}};
-                 for (int i = 0; i < 6 && world.rank() < 2; ++i) {
-                     const bool mine = world.rank() == 1 && i == 2;
-                     const auto report = trainer.step(mine ? -1 : i);
-                     // All workers of one clock are left out, or none.
-                     const bool left_out = mine || (staleness == 0 && i == 2);
-                     expect(report.committed != left_out, "committed");
-                     expect((report.offender_rank == 1) == mine && (report.offender_parameter == 3) == mine,
-                            "offender");
-                 }
-                 trainer.verify_replicas();
-                 for (const double value : model.values()) expect(std::isfinite(value), "a NaN came through");
-                 const std::uint64_t expected = staleness == 0 ? 5 : world.rank() == 2 ? 11 : world.rank() == 1 ? 5 : 6;
-                 expect(trainer.updates() == expected, "updates");
-             }))
-            BOOST_TEST(!one.failed, one.what);
+        check_clean(outcomes(3, [&](auto& world) {
+            Bowl<double> model;
+            un::Trainer trainer{world, model, un::BoundedStaleness{.staleness = staleness},
+                                un::FiniteGuard{un::OnOffence::skip}};
+            for (int i = 0; i < 6 && world.rank() < 2; ++i) {
+                const bool mine = world.rank() == 1 && i == 2;
+                const auto report = trainer.step(mine ? -1 : i);
+                // All workers of one clock are left out, or none.
+                const bool left_out = mine || (staleness == 0 && i == 2);
+                expect(report.committed != left_out, "committed");
+                expect((report.offender_rank == 1) == mine && (report.offender_parameter == 3) == mine, "offender");
+            }
+            trainer.verify_replicas();
+            for (const double value : model.values()) expect(std::isfinite(value), "a NaN came through");
+            const std::uint64_t expected = staleness == 0 ? 5 : world.rank() == 2 ? 11 : world.rank() == 1 ? 5 : 6;
+            expect(trainer.updates() == expected, "updates");
+        }));
 }
 
 BOOST_AUTO_TEST_CASE(what_is_dropped_is_told) {
     const int workers = 3;
     for (const int servers : {1, 2}) {
         const test::Shared<std::array<std::uint64_t, workers>> late;
-        for (const auto& one : outcomes(workers + servers, [&](auto& world) {
-                 Bowl<double> model;
-                 un::Trainer trainer{world, model, sgd, buckets, un::BackupWorkers{.backups = 1, .servers = servers}};
-                 if (world.rank() < workers) {
-                     std::uint64_t& mine = late->at(static_cast<std::size_t>(world.rank()));
-                     for (int i = 0; i < 40 + 5 * world.rank(); ++i) {
-                         const auto report = trainer.step(seed_of(i, world.rank()));
-                         expect(report.committed != report.late || servers > 1, "either applied or dropped");
-                         mine += report.late ? 1 : 0;
-                     }
-                 }
-                 trainer.verify_replicas();
-                 std::uint64_t dropped = 0;
-                 for (const std::uint64_t one : *late) dropped += one;
-                 const std::string text = trainer.describe();
-                 expect(text.find(" gradients, " + std::to_string(dropped) + " more dropped") != std::string::npos,
-                        text);
-                 if (servers > 1) return; // each makes its own number of updates
-                 const std::uint64_t pushes = 3 * 40 + 5 + 10;
-                 // An update uses the gradients of two workers while three train, and of one while
-                 // two train. The gradients of the last worker are dropped.
-                 expect(dropped >= 5, text);
-                 expect(trainer.updates() >= (pushes - dropped) / 2 && trainer.updates() <= pushes - dropped, text);
-                 expect(text.find(std::to_string(pushes - dropped) + " gradients") != std::string::npos, text);
-             }))
-            BOOST_TEST(!one.failed, one.what);
+        check_clean(outcomes(workers + servers, [&](auto& world) {
+            Bowl<double> model;
+            un::Trainer trainer{world, model, sgd, buckets, un::BackupWorkers{.backups = 1, .servers = servers}};
+            if (world.rank() < workers) {
+                std::uint64_t& mine = late->at(static_cast<std::size_t>(world.rank()));
+                for (int i = 0; i < 40 + 5 * world.rank(); ++i) {
+                    const auto report = trainer.step(seed_of(i, world.rank()));
+                    expect(report.committed != report.late || servers > 1, "either applied or dropped");
+                    mine += report.late ? 1 : 0;
+                }
+            }
+            trainer.verify_replicas();
+            std::uint64_t dropped = 0;
+            for (const std::uint64_t one : *late) dropped += one;
+            const std::string text = trainer.describe();
+            expect(text.find(" gradients, " + std::to_string(dropped) + " more dropped") != std::string::npos, text);
+            if (servers > 1) return; // each makes its own number of updates
+            const std::uint64_t pushes = 3 * 40 + 5 + 10;
+            // An update uses the gradients of two workers while three train, and of one while
+            // two train. The gradients of the last worker are dropped.
+            expect(dropped >= 5, text);
+            expect(trainer.updates() >= (pushes - dropped) / 2 && trainer.updates() <= pushes - dropped, text);
+            expect(text.find(std::to_string(pushes - dropped) + " gradients") != std::string::npos, text);
+        }));
     }
 }
 
 BOOST_AUTO_TEST_CASE(a_worker_without_data_ticks) {
-    for (const auto& one : outcomes(3, [](auto& world) {
-             Bowl<double> model;
-             un::Trainer trainer{world, model, sgd, buckets, un::BoundedStaleness{.staleness = 1}};
-             for (int i = 0; i < 8 && world.rank() < 2; ++i) {
-                 const auto report = world.rank() == 1 ? trainer.step() : trainer.step(i);
-                 expect(report.committed == (world.rank() == 0) && report.alone, "report");
-             }
-             expect(trainer.step(1).micro_batches == (world.rank() == 2 ? 0 : 1), "a server has no data");
-             trainer.verify_replicas();
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(3, [](auto& world) {
+        Bowl<double> model;
+        un::Trainer trainer{world, model, sgd, buckets, un::BoundedStaleness{.staleness = 1}};
+        for (int i = 0; i < 8 && world.rank() < 2; ++i) {
+            const auto report = world.rank() == 1 ? trainer.step() : trainer.step(i);
+            expect(report.committed == (world.rank() == 0) && report.alone, "report");
+        }
+        expect(trainer.step(1).micro_batches == (world.rank() == 2 ? 0 : 1), "a server has no data");
+        trainer.verify_replicas();
+    }));
 }
 
 BOOST_AUTO_TEST_CASE(bad_parameters_are_refused) {

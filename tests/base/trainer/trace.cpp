@@ -35,13 +35,6 @@ un::RowData<float> rows() { return {values, 4}; }
 const un::Sgd sgd{.learning_rate = 0.01};
 constexpr un::FitOptions once{.epochs = 1, .batch_size = 4, .progress = false};
 
-void expect(bool good, const std::string& text) {
-    if (!good) throw std::runtime_error(text);
-}
-void check_clean(const std::vector<Outcome>& all) {
-    for (std::size_t rank = 0; rank < all.size(); ++rank)
-        BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
-}
 std::size_t count(const un::TraceLog& log, un::Activity what) {
     std::size_t found = 0;
     for (const un::TraceEvent& one : log.events()) found += one.what == what ? 1 : 0;

@@ -43,20 +43,18 @@ const std::vector<un::ParameterMatrix> parameters = {
 template <class T, class Policy, class Gradient>
 std::vector<std::vector<T>> exchanged(int ranks, const Policy& policy, int updates, Gradient gradient) {
     const test::Shared<std::array<std::array<std::array<T, count>, 4>, 5>> all;
-    for (const auto& one : outcomes(ranks, [&](auto& world) {
-             auto wire = un::detail::start_compression<T>(policy, world, buckets, parameters);
-             auto reduction = un::RingReducer{}.start(world);
-             for (int update = 0; update < updates; ++update) {
-                 std::vector<T> values(count);
-                 for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(gradient(world.rank(), update, i));
-                 for (std::size_t b = 0; b < buckets.size(); ++b)
-                     wire.begin(b, values.data() + buckets[b].first, reduction);
-                 wire.finish();
-                 auto& mine = all->at(static_cast<std::size_t>(world.rank())).at(static_cast<std::size_t>(update));
-                 std::copy(values.begin(), values.end(), mine.begin());
-             }
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(ranks, [&](auto& world) {
+        auto wire = un::detail::start_compression<T>(policy, world, buckets, parameters);
+        auto reduction = un::RingReducer{}.start(world);
+        for (int update = 0; update < updates; ++update) {
+            std::vector<T> values(count);
+            for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(gradient(world.rank(), update, i));
+            for (std::size_t b = 0; b < buckets.size(); ++b) wire.begin(b, values.data() + buckets[b].first, reduction);
+            wire.finish();
+            auto& mine = all->at(static_cast<std::size_t>(world.rank())).at(static_cast<std::size_t>(update));
+            std::copy(values.begin(), values.end(), mine.begin());
+        }
+    }));
     for (std::size_t rank = 1; rank < static_cast<std::size_t>(ranks); ++rank)
         BOOST_TEST((all->at(rank) == all->at(0)), "rank " << rank << " has other bits than rank 0");
     std::vector<std::vector<T>> found;
@@ -309,44 +307,42 @@ BOOST_AUTO_TEST_CASE(blocks_are_their_formulas) {
 }
 
 BOOST_AUTO_TEST_CASE(tiny_blocks_wait) { // their scales would overflow
-    for (const auto& one : outcomes(2, [](auto& world) {
-             const std::vector<un::Slice> all = {{0, 3}};
-             auto wire = un::Fp8Wire{}.start<float>(world, all);
-             auto reduction = un::NativeReducer{}.start(world);
-             std::vector<float> values = {1e-39f, -1e-38f, 0};
-             wire.begin(0, values.data(), reduction);
-             wire.finish();
-             if (values != std::vector<float>(3)) throw std::runtime_error("not nothing");
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(2, [](auto& world) {
+        const std::vector<un::Slice> all = {{0, 3}};
+        auto wire = un::Fp8Wire{}.start<float>(world, all);
+        auto reduction = un::NativeReducer{}.start(world);
+        std::vector<float> values = {1e-39f, -1e-38f, 0};
+        wire.begin(0, values.data(), reduction);
+        wire.finish();
+        if (values != std::vector<float>(3)) throw std::runtime_error("not nothing");
+    }));
 }
 
 BOOST_AUTO_TEST_CASE(an_exchange_allocates_nothing_once_it_has_begun) {
     const auto check = [](const auto& policy) {
-        for (const auto& one : outcomes(2, [&](auto& world) {
-                 auto wire = un::detail::start_compression<float>(policy, world, buckets, parameters);
-                 auto reduction = un::RingReducer{}.start(world);
-                 std::vector<float> values(count, 1.0f);
-                 const auto updates = [&](int many) {
-                     for (int update = 0; update < many; ++update) {
-                         for (std::size_t b = 0; b < buckets.size(); ++b)
-                             wire.begin(b, values.data() + buckets[b].first, reduction);
-                         wire.finish();
-                         // No rank's messages arrive long before they are awaited.
-                         un::barrier(world);
-                     }
-                 };
-                 // On a busy machine more messages than before may arrive early and allocate, but
-                 // not in every round.
-                 std::size_t least = 1;
-                 for (int round = 0; round < 20; ++round) {
-                     const std::size_t before = allocations_of_thread();
-                     updates(5);
-                     if (round > 0) least = std::min(least, allocations_of_thread() - before);
-                 }
-                 if (least != 0) throw std::runtime_error("each round allocates");
-             }))
-            BOOST_TEST(!one.failed, one.what);
+        check_clean(outcomes(2, [&](auto& world) {
+            auto wire = un::detail::start_compression<float>(policy, world, buckets, parameters);
+            auto reduction = un::RingReducer{}.start(world);
+            std::vector<float> values(count, 1.0f);
+            const auto updates = [&](int many) {
+                for (int update = 0; update < many; ++update) {
+                    for (std::size_t b = 0; b < buckets.size(); ++b)
+                        wire.begin(b, values.data() + buckets[b].first, reduction);
+                    wire.finish();
+                    // No rank's messages arrive long before they are awaited.
+                    un::barrier(world);
+                }
+            };
+            // On a busy machine more messages than before may arrive early and allocate, but
+            // not in every round.
+            std::size_t least = 1;
+            for (int round = 0; round < 20; ++round) {
+                const std::size_t before = allocations_of_thread();
+                updates(5);
+                if (round > 0) least = std::min(least, allocations_of_thread() - before);
+            }
+            if (least != 0) throw std::runtime_error("each round allocates");
+        }));
     };
     check(un::PowerSgd{.rank = 2, .warm_up = 1});
     check(un::Fp8Wire{});

@@ -31,15 +31,14 @@ template <class... Policies>
 std::vector<float> trained(int ranks, const Policies&... policies) {
     const std::vector<float> x = un::torch_rand(1, samples * columns), y = un::torch_rand(2, samples);
     const test::Shared<std::array<std::array<float, columns>, 4>> ends;
-    for (const auto& one : outcomes(ranks, [&](auto& world) {
-             LeastSquares<float> model(columns);
-             un::Trainer trainer{world, model, un::Buckets{.first_bytes = 1, .bytes = 64},
-                                 un::Sgd{.learning_rate = 0.02, .momentum = 0.5}, policies...};
-             trainer.fit(un::RowData<float, float>(x, columns, y), {.epochs = 2, .batch_size = 2, .progress = false});
-             trainer.verify_replicas();
-             std::ranges::copy(model.values(), ends->at(static_cast<std::size_t>(world.rank())).begin());
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(ranks, [&](auto& world) {
+        LeastSquares<float> model(columns);
+        un::Trainer trainer{world, model, un::Buckets{.first_bytes = 1, .bytes = 64},
+                            un::Sgd{.learning_rate = 0.02, .momentum = 0.5}, policies...};
+        trainer.fit(un::RowData<float, float>(x, columns, y), {.epochs = 2, .batch_size = 2, .progress = false});
+        trainer.verify_replicas();
+        std::ranges::copy(model.values(), ends->at(static_cast<std::size_t>(world.rank())).begin());
+    }));
     return {ends->at(0).begin(), ends->at(0).end()};
 }
 
@@ -56,15 +55,13 @@ std::vector<float> in_units(int ranks, const Policies&... policies) {
     const std::vector<float> values = un::torch_rand(3, 24 * Network::inputs), labels = un::torch_rand(4, 24);
     const un::RowData data(values, Network::inputs, labels);
     const test::Shared<std::array<float, 24>> found;
-    for (const auto& one : outcomes(ranks, [&](auto& world) {
-             Network network;
-             un::Trainer trainer{world, network, un::Accumulate{.steps = 2}, un::Sgd{.learning_rate = 0.05},
-                                 policies...};
-             trainer.fit(data, {.epochs = 3, .batch_size = 2, .progress = false});
-             const auto outputs = trainer.predict(data);
-             if (world.rank() == 0) std::ranges::copy(outputs, found->begin());
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(ranks, [&](auto& world) {
+        Network network;
+        un::Trainer trainer{world, network, un::Accumulate{.steps = 2}, un::Sgd{.learning_rate = 0.05}, policies...};
+        trainer.fit(data, {.epochs = 3, .batch_size = 2, .progress = false});
+        const auto outputs = trainer.predict(data);
+        if (world.rank() == 0) std::ranges::copy(outputs, found->begin());
+    }));
     return {found->begin(), found->end()};
 }
 

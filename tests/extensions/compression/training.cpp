@@ -56,19 +56,18 @@ struct Task {
 template <class... Policies>
 void check_answer(int ranks, double bound, const Policies&... policies) {
     const Task task;
-    for (const auto& one : outcomes(ranks, [&](auto& world) {
-             LeastSquares<double> model(columns, 5);
-             model.says_ready = true; // buckets travel during the pass
-             un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.05, .momentum = 0.5},
-                                 un::Buckets{.first_bytes = 1, .bytes = 50}, policies...};
-             trainer.fit(task.data(), {.epochs = 60, .batch_size = 4, .progress = false});
-             trainer.verify_replicas();
-             for (std::size_t j = 0; j < columns; ++j)
-                 if (!(std::abs(model.values()[j] - answer(j)) <= bound))
-                     throw std::runtime_error("weight " + std::to_string(j) + " is off by " +
-                                              std::to_string(std::abs(model.values()[j] - answer(j))));
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(ranks, [&](auto& world) {
+        LeastSquares<double> model(columns, 5);
+        model.says_ready = true; // buckets travel during the pass
+        un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.05, .momentum = 0.5},
+                            un::Buckets{.first_bytes = 1, .bytes = 50}, policies...};
+        trainer.fit(task.data(), {.epochs = 60, .batch_size = 4, .progress = false});
+        trainer.verify_replicas();
+        for (std::size_t j = 0; j < columns; ++j)
+            if (!(std::abs(model.values()[j] - answer(j)) <= bound))
+                throw std::runtime_error("weight " + std::to_string(j) + " is off by " +
+                                         std::to_string(std::abs(model.values()[j] - answer(j))));
+    }));
 }
 
 /// Its gradients are consecutive numbers, times the batch. It reports a matrix if a compression
@@ -179,24 +178,23 @@ BOOST_AUTO_TEST_CASE(ranks_that_meet_compress_how_far_they_have_come) {
 
 BOOST_AUTO_TEST_CASE(a_skipped_update_leaves_nothing_behind) {
     const auto train = [](const auto& policy) {
-        for (const auto& one : outcomes(2, [&](auto& world) {
-                 LeastSquares<double> model(columns);
-                 un::Trainer trainer{world, model, policy, un::FiniteGuard{un::OnOffence::skip}};
-                 Task task;
-                 const auto good = task.data();
-                 const std::vector<std::size_t> first = {0, 1, 2};
-                 trainer.step(good.batch(first));
-                 std::vector<double> bad = task.targets;
-                 if (world.rank() == 1) bad[1] = std::numeric_limits<double>::infinity();
-                 const un::RowData<double, double> poisoned(task.x, columns, bad);
-                 if (trainer.step(poisoned.batch(first)).committed) throw std::runtime_error("committed");
-                 for (int i = 0; i < 5; ++i)
-                     if (!trainer.step(good.batch(first)).committed) throw std::runtime_error("not committed");
-                 for (const double x : model.values())
-                     if (!std::isfinite(x)) throw std::runtime_error("a NaN was kept");
-                 trainer.verify_replicas();
-             }))
-            BOOST_TEST(!one.failed, one.what);
+        check_clean(outcomes(2, [&](auto& world) {
+            LeastSquares<double> model(columns);
+            un::Trainer trainer{world, model, policy, un::FiniteGuard{un::OnOffence::skip}};
+            Task task;
+            const auto good = task.data();
+            const std::vector<std::size_t> first = {0, 1, 2};
+            trainer.step(good.batch(first));
+            std::vector<double> bad = task.targets;
+            if (world.rank() == 1) bad[1] = std::numeric_limits<double>::infinity();
+            const un::RowData<double, double> poisoned(task.x, columns, bad);
+            if (trainer.step(poisoned.batch(first)).committed) throw std::runtime_error("committed");
+            for (int i = 0; i < 5; ++i)
+                if (!trainer.step(good.batch(first)).committed) throw std::runtime_error("not committed");
+            for (const double x : model.values())
+                if (!std::isfinite(x)) throw std::runtime_error("a NaN was kept");
+            trainer.verify_replicas();
+        }));
     };
     train(un::Bf16Wire{});
     train(un::Int8Wire{});
@@ -209,48 +207,45 @@ BOOST_AUTO_TEST_CASE(what_is_left_over_comes_with_the_weight_that_it_had) {
     const std::vector<double> one{1}, none{0}, much{1e5};
     // A window of eight micro-batches, and windows of one, whose sums are divided by an eighth.
     const auto windows = [&](const std::vector<double>& batch, double bound, const auto&... policies) {
-        for (const auto& found : outcomes(3, [&](auto& world) {
-                 Given model;
-                 un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1}, policies...};
-                 trainer.step(batch, batch, batch, batch, batch, batch, batch, batch);
-                 for (int i = 0; i < 60; ++i) {
-                     trainer.step(none);
-                     // And no step is too large.
-                     for (std::size_t at = 0; at < model.values.size(); ++at)
-                         if (-model.values[at] > (3 * Given::slope(at) + 1.5) * batch[0])
-                             throw std::runtime_error("too far");
-                 }
-                 check_way(model, batch[0], bound);
-             }))
-            BOOST_TEST(!found.failed, found.what);
+        check_clean(outcomes(3, [&](auto& world) {
+            Given model;
+            un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1}, policies...};
+            trainer.step(batch, batch, batch, batch, batch, batch, batch, batch);
+            for (int i = 0; i < 60; ++i) {
+                trainer.step(none);
+                // And no step is too large.
+                for (std::size_t at = 0; at < model.values.size(); ++at)
+                    if (-model.values[at] > (3 * Given::slope(at) + 1.5) * batch[0])
+                        throw std::runtime_error("too far");
+            }
+            check_way(model, batch[0], bound);
+        }));
     };
     // The same on ranks with different windows: later updates compensate for what was sent in
     // excess.
     const auto uneven = [&](double bound, const auto&... policies) {
-        for (const auto& found : outcomes(3, [&](auto& world) {
-                 Given model;
-                 un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1}, policies...};
-                 trainer.step(one, one, one);
-                 if (world.rank() == 1) trainer.step(none);
-                 else trainer.step();
-                 if (world.rank() == 2) trainer.step(none, none, none, none, none);
-                 else trainer.step(none);
-                 for (int i = 0; i < 60; ++i) trainer.step(none);
-                 check_way(model, 1, bound);
-             }))
-            BOOST_TEST(!found.failed, found.what);
+        check_clean(outcomes(3, [&](auto& world) {
+            Given model;
+            un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1}, policies...};
+            trainer.step(one, one, one);
+            if (world.rank() == 1) trainer.step(none);
+            else trainer.step();
+            if (world.rank() == 2) trainer.step(none, none, none, none, none);
+            else trainer.step(none);
+            for (int i = 0; i < 60; ++i) trainer.step(none);
+            check_way(model, 1, bound);
+        }));
     };
     // A loss scale that doubles after each update.
     const auto scales = [&](double bound, const auto&... policies) {
-        for (const auto& found : outcomes(2, [&](auto& world) {
-                 Given model;
-                 un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1},
-                                     un::LossScaling{.initial = 8, .growth_interval = 1}, policies...};
-                 trainer.step(one);
-                 for (int i = 0; i < 60; ++i) trainer.step(none);
-                 check_way(model, 1, bound);
-             }))
-            BOOST_TEST(!found.failed, found.what);
+        check_clean(outcomes(2, [&](auto& world) {
+            Given model;
+            un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1},
+                                un::LossScaling{.initial = 8, .growth_interval = 1}, policies...};
+            trainer.step(one);
+            for (int i = 0; i < 60; ++i) trainer.step(none);
+            check_way(model, 1, bound);
+        }));
     };
     const auto check = [&](const auto& policy, double bound) {
         BOOST_TEST_CONTEXT(policy.name) {
@@ -268,16 +263,15 @@ BOOST_AUTO_TEST_CASE(what_is_left_over_comes_with_the_weight_that_it_had) {
 }
 
 BOOST_AUTO_TEST_CASE(the_plan_names_the_form) {
-    for (const auto& one : outcomes(1, [](auto& world) {
-             LeastSquares<double> model(columns);
-             un::Trainer trainer{world, model, un::Int8Wire{.block = 64}};
-             if (trainer.describe().find("int8 wire(block 64, error_feedback true)") == std::string::npos)
-                 throw std::runtime_error(trainer.describe());
-             un::Trainer other{world, model, un::Fp8Wire{.format = un::Fp8Format::e5m2, .block = 64}};
-             if (other.describe().find("fp8 wire(format 1, block 64, error_feedback true)") == std::string::npos)
-                 throw std::runtime_error(other.describe());
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(1, [](auto& world) {
+        LeastSquares<double> model(columns);
+        un::Trainer trainer{world, model, un::Int8Wire{.block = 64}};
+        if (trainer.describe().find("int8 wire(block 64, error_feedback true)") == std::string::npos)
+            throw std::runtime_error(trainer.describe());
+        un::Trainer other{world, model, un::Fp8Wire{.format = un::Fp8Format::e5m2, .block = 64}};
+        if (other.describe().find("fp8 wire(format 1, block 64, error_feedback true)") == std::string::npos)
+            throw std::runtime_error(other.describe());
+    }));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

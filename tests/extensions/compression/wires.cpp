@@ -71,10 +71,9 @@ void exchange(un::Group<test::Transport>& world, const Policy& policy, const Red
 template <class T, class Policy, class Reducer = un::NativeReducer>
 Sums<T> exchanged(int ranks, const Policy& policy, int updates, const Reducer& reducer = {}) {
     const test::Shared<std::array<Sums<T>, 5>> all;
-    for (const auto& one : outcomes(ranks, [&](auto& world) {
-             exchange<T>(world, policy, reducer, all->at(static_cast<std::size_t>(world.rank())), updates);
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(ranks, [&](auto& world) {
+        exchange<T>(world, policy, reducer, all->at(static_cast<std::size_t>(world.rank())), updates);
+    }));
     for (std::size_t rank = 1; rank < static_cast<std::size_t>(ranks); ++rank)
         BOOST_TEST((all->at(rank).found == all->at(0).found), "rank " << rank << " has other bits than rank 0");
     return all->at(0);
@@ -164,49 +163,46 @@ BOOST_AUTO_TEST_CASE(the_largest_go_first_and_the_rest_follows) {
     }
     // All elements have one value, and there is nothing else to send: everything is sent after the
     // expected number of updates.
-    for (const auto& one : outcomes(2, [](auto& world) {
-             auto wire = un::TopK{.fraction = 0.25}.start<double>(world, std::span<const un::Slice>(buckets));
-             auto reduction = un::NativeReducer{}.start(world);
-             std::vector<double> total(count);
-             for (int update = 0; update < 5; ++update) {
-                 std::vector<double> values(count, update == 0 ? 0.5 : 0.0);
-                 for (std::size_t b = 0; b < buckets.size(); ++b)
-                     wire.begin(b, values.data() + buckets[b].first, reduction);
-                 wire.finish();
-                 for (std::size_t i = 0; i < count; ++i) total[i] += values[i];
-             }
-             // In the bucket of 7, one at a time.
-             for (std::size_t i = 7; i < count; ++i)
-                 if (total[i] != 1) throw std::runtime_error("element " + std::to_string(i) + " did not come");
-         }))
-        BOOST_TEST(!one.failed, one.what);
+    check_clean(outcomes(2, [](auto& world) {
+        auto wire = un::TopK{.fraction = 0.25}.start<double>(world, std::span<const un::Slice>(buckets));
+        auto reduction = un::NativeReducer{}.start(world);
+        std::vector<double> total(count);
+        for (int update = 0; update < 5; ++update) {
+            std::vector<double> values(count, update == 0 ? 0.5 : 0.0);
+            for (std::size_t b = 0; b < buckets.size(); ++b) wire.begin(b, values.data() + buckets[b].first, reduction);
+            wire.finish();
+            for (std::size_t i = 0; i < count; ++i) total[i] += values[i];
+        }
+        // In the bucket of 7, one at a time.
+        for (std::size_t i = 7; i < count; ++i)
+            if (total[i] != 1) throw std::runtime_error("element " + std::to_string(i) + " did not come");
+    }));
 }
 
 BOOST_AUTO_TEST_CASE(what_float16_cannot_hold_comes_later) {
     const auto check = [](int ranks, const auto& reducer) {
-        for (const auto& one : outcomes(ranks, [&](auto& world) {
-                 const std::vector<un::Slice> all = {{0, 3}};
-                 auto wire = un::Fp16Wire{}.start<float>(world, std::span<const un::Slice>(all));
-                 auto reduction = reducer.start(world);
-                 std::vector<double> total(3);
-                 const int updates = 2 * world.size() + 1;
-                 for (int update = 0; update < updates; ++update) {
-                     std::vector<float> values = {update == 0 ? 100'000.f : 0.f, update == 0 ? -65'504.f : 0.f, 1};
-                     wire.begin(0, values.data(), reduction);
-                     wire.finish();
-                     for (std::size_t i = 0; i < 3; ++i) {
-                         if (!std::isfinite(values[i])) throw std::runtime_error("overflow");
-                         total[i] += static_cast<double>(values[i]);
-                     }
-                 }
-                 const double expected[] = {100'000, -65'504, static_cast<double>(updates)};
-                 // More addends are rounded on the way.
-                 const double bound = world.size() == 2 ? 0 : 1e-3;
-                 for (std::size_t i = 0; i < 3; ++i)
-                     if (std::abs(total[i] / world.size() - expected[i]) > bound * std::abs(expected[i]))
-                         throw std::runtime_error("lost: " + std::to_string(total[i]));
-             }))
-            BOOST_TEST(!one.failed, one.what);
+        check_clean(outcomes(ranks, [&](auto& world) {
+            const std::vector<un::Slice> all = {{0, 3}};
+            auto wire = un::Fp16Wire{}.start<float>(world, std::span<const un::Slice>(all));
+            auto reduction = reducer.start(world);
+            std::vector<double> total(3);
+            const int updates = 2 * world.size() + 1;
+            for (int update = 0; update < updates; ++update) {
+                std::vector<float> values = {update == 0 ? 100'000.f : 0.f, update == 0 ? -65'504.f : 0.f, 1};
+                wire.begin(0, values.data(), reduction);
+                wire.finish();
+                for (std::size_t i = 0; i < 3; ++i) {
+                    if (!std::isfinite(values[i])) throw std::runtime_error("overflow");
+                    total[i] += static_cast<double>(values[i]);
+                }
+            }
+            const double expected[] = {100'000, -65'504, static_cast<double>(updates)};
+            // More addends are rounded on the way.
+            const double bound = world.size() == 2 ? 0 : 1e-3;
+            for (std::size_t i = 0; i < 3; ++i)
+                if (std::abs(total[i] / world.size() - expected[i]) > bound * std::abs(expected[i]))
+                    throw std::runtime_error("lost: " + std::to_string(total[i]));
+        }));
     };
     for (const int ranks : {2, 3, 5, 6, 7}) {
         BOOST_TEST_CONTEXT(ranks << " ranks") {
@@ -249,23 +245,22 @@ BOOST_AUTO_TEST_CASE(what_is_not_finite_is_not_hidden) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     const auto check = [&](const auto& policy) {
         for (const float bad : {infinity, -infinity, nan})
-            for (const auto& one : outcomes(2, [&](auto& world) {
-                     const std::vector<un::Slice> all = {{0, 40}};
-                     const std::vector<un::ParameterMatrix> one_matrix = {{{0, 40}, 8}};
-                     auto wire = un::detail::start_compression<float>(policy, world, all, one_matrix);
-                     auto reduction = un::NativeReducer{}.start(world);
-                     for (int update = 0; update < 2; ++update) {
-                         std::vector<float> values(40, 1.0f);
-                         if (update == 0 && world.rank() == 1) values[11] = bad;
-                         wire.begin(0, values.data(), reduction);
-                         wire.finish();
-                         if (update == 0 && std::isfinite(values[11])) throw std::runtime_error("hidden");
-                         if (update == 1 &&
-                             !std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); }))
-                             throw std::runtime_error("it stays");
-                     }
-                 }))
-                BOOST_TEST(!one.failed, one.what);
+            check_clean(outcomes(2, [&](auto& world) {
+                const std::vector<un::Slice> all = {{0, 40}};
+                const std::vector<un::ParameterMatrix> one_matrix = {{{0, 40}, 8}};
+                auto wire = un::detail::start_compression<float>(policy, world, all, one_matrix);
+                auto reduction = un::NativeReducer{}.start(world);
+                for (int update = 0; update < 2; ++update) {
+                    std::vector<float> values(40, 1.0f);
+                    if (update == 0 && world.rank() == 1) values[11] = bad;
+                    wire.begin(0, values.data(), reduction);
+                    wire.finish();
+                    if (update == 0 && std::isfinite(values[11])) throw std::runtime_error("hidden");
+                    if (update == 1 &&
+                        !std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); }))
+                        throw std::runtime_error("it stays");
+                }
+            }));
     };
     check(un::Bf16Wire{});
     check(un::Fp16Wire{});
@@ -282,24 +277,23 @@ BOOST_AUTO_TEST_CASE(what_is_not_finite_is_not_hidden) {
 BOOST_AUTO_TEST_CASE(doubles_that_no_float_holds_come_later) {
     const auto check = [](const auto& policy, int updates, double bound) {
         BOOST_TEST_CONTEXT(policy.name)
-        for (const auto& one : outcomes(2, [&](auto& world) {
-                 const std::vector<un::Slice> all = {{0, 8}};
-                 auto wire = policy.template start<double>(world, std::span<const un::Slice>(all));
-                 auto reduction = un::NativeReducer{}.start(world);
-                 double total = 0;
-                 for (int update = 0; update < updates; ++update) {
-                     std::vector<double> values(8);
-                     if (update == 0) values[5] = -1e39;
-                     wire.begin(0, values.data(), reduction);
-                     wire.finish();
-                     for (const double x : values)
-                         if (!std::isfinite(x)) throw std::runtime_error("not finite");
-                     total += values[5] / 2;
-                 }
-                 if (!(bound == 0 ? total <= -16'000 && total >= -65'504 : std::abs(total / -1e39 - 1) <= bound))
-                     throw std::runtime_error("lost: " + std::to_string(total));
-             }))
-            BOOST_TEST(!one.failed, one.what);
+        check_clean(outcomes(2, [&](auto& world) {
+            const std::vector<un::Slice> all = {{0, 8}};
+            auto wire = policy.template start<double>(world, std::span<const un::Slice>(all));
+            auto reduction = un::NativeReducer{}.start(world);
+            double total = 0;
+            for (int update = 0; update < updates; ++update) {
+                std::vector<double> values(8);
+                if (update == 0) values[5] = -1e39;
+                wire.begin(0, values.data(), reduction);
+                wire.finish();
+                for (const double x : values)
+                    if (!std::isfinite(x)) throw std::runtime_error("not finite");
+                total += values[5] / 2;
+            }
+            if (!(bound == 0 ? total <= -16'000 && total >= -65'504 : std::abs(total / -1e39 - 1) <= bound))
+                throw std::runtime_error("lost: " + std::to_string(total));
+        }));
     };
     check(un::Bf16Wire{}, 8, 0.01);
     check(un::Fp16Wire{.error_feedback = false}, 1, 0); // limited to what the sum of two can hold, and dropped
