@@ -5,7 +5,8 @@
 
 A block of C++ whose first line is `// NAME.cpp` or `// NAME.hpp` is that file. In a ```console block, a line that begins with `$ ` is a command for bash, and the lines
 behind it are what it prints, on stdout and then on stderr. `...` stands for any words, and on a line of its own for any lines; `<!-- numbers vary -->` before a block says that only the words count. Each
-page starts in an empty folder in which `unisono` is the repository, and `g++` is the given compiler without optimisation.
+page starts in an empty folder in which `unisono` is the repository, and `g++` is the given compiler without optimisation. A program of the
+repository's own sources that several pages make by one command is made once.
 
 A page's blocks of shell (```sh) are looked at, too: bash must parse them, and each file or option of this repository that they name must be there.
 """
@@ -52,8 +53,14 @@ def words(lines):
     return [re.sub(r"-{2,}", "--", re.sub(r"\s+", " ", re.sub(r"\d+(\.\d+)?", "N", line))).strip() for line in lines]
 
 
-def follow(page, root, compiler):
-    """What is wrong, a line each."""
+def own_program(command):
+    """The program's name, if the command compiles sources of the repository alone."""
+    made = re.fullmatch(r"g\+\+(?: -[\w+=]+| -I unisono/include| unisono/[\w/*.]+)+ -o ([\w-]+)(?: -\w+)*", command)
+    return made and made[1]
+
+
+def follow(page, root, compiler, made):
+    """What is wrong, a line each. `made`: a command that printed nothing -> the program of the repository that it made."""
     text = page.read_text()
     with tempfile.TemporaryDirectory() as folder:
         os.symlink(root.resolve(), Path(folder, "unisono"))
@@ -79,6 +86,10 @@ def follow(page, root, compiler):
                 continue
             for command, expected in sessions(block["text"].replace("29500", port)):
                 unused -= {name for name in unused if name in command}
+                if command in made and not expected:
+                    Path(folder, own_program(command)).write_bytes(made[command])
+                    Path(folder, own_program(command)).chmod(0o755)
+                    continue
                 try:
                     ran = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, text=True, timeout=LIMIT_S,
                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -90,6 +101,8 @@ def follow(page, root, compiler):
                 if not as_expected:
                     yield "\n".join([f"{line}: '{command}' printed", *printed, "expected", *expected])
                     return
+                if not printed and (own := own_program(command)):
+                    made[command] = Path(folder, own).read_bytes()
         for name in unused:
             if name.endswith(".cpp"):
                 yield f"no command compiles {name}"
@@ -124,13 +137,14 @@ def main():
     root = options.repository
     pages = options.pages or [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
     failed = followed = 0
+    made = {}
     for page in pages:
         if not page.is_file():
             continue
         faults = list(wrong_in_shell(page, root))
         if re.search(r"^```console", page.read_text(), re.M):
             followed += 1
-            faults += follow(page, root, shlex.quote(shutil.which(options.compiler) or options.compiler))
+            faults += follow(page, root, shlex.quote(shutil.which(options.compiler) or options.compiler), made)
         failed += len(faults)
         for fault in faults:
             print(f"{page}:{fault}")
