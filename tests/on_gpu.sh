@@ -7,6 +7,8 @@
 #     nccl     ranks over NCCL: collectives, laws, graphs, streams
 #     device   Trainers over Cuda<Tcp>, whose ranks share the GPUs, bit by bit beside the host's
 #     trainer  the same over NCCL
+#     elastic  processes over Cuda<Tcp>, and over NCCL 2.30 or newer, that are killed, are added, or
+#              lose their device by a trap: the bits of an undisturbed training on the host
 #     library  unisono::devices: kernels and Trainers of sources that nvcc does not compile, bit by
 #              bit beside the host's and those of the headers
 #     cuda_c   the example existing_code/cuda_c, before and after: the same losses on 1 and 2 ranks
@@ -26,11 +28,11 @@ for word in "$@"; do
     case $word in
     --build) build_only=yes ;;
     --sanitize) sanitize=yes ;;
-    thrust | cuda | nccl | device | trainer | library | cuda_c | digits) rooms+=("$word") ;;
-    *) echo "usage: bash $0 [--build] [--sanitize] [thrust] [cuda] [nccl] [device] [trainer] [library] [cuda_c] [digits]; found '$word'" >&2; exit 2 ;;
+    thrust | cuda | nccl | device | trainer | elastic | library | cuda_c | digits) rooms+=("$word") ;;
+    *) echo "usage: bash $0 [--build] [--sanitize] [thrust] [cuda] [nccl] [device] [trainer] [elastic] [library] [cuda_c] [digits]; found '$word'" >&2; exit 2 ;;
     esac
 done
-[ ${#rooms[@]} -gt 0 ] || rooms=(thrust cuda nccl device trainer library cuda_c digits)
+[ ${#rooms[@]} -gt 0 ] || rooms=(thrust cuda nccl device trainer elastic library cuda_c digits)
 need_nvcc $build_only
 need_nccl
 
@@ -38,7 +40,8 @@ need_nccl
 sources_of() {
     case $1 in
     thrust) echo tests/extensions/thrust/{elementwise,grid,notes,update}.cpp ;;
-    cuda) echo tests/extensions/cuda/*.cpp ;;
+    cuda) echo tests/extensions/cuda/{networks,staged,training}.cpp ;;
+    elastic) echo tests/extensions/cuda/elastic.cpp ;; # forks: no other test of its program may use CUDA
     nccl) echo tests/extensions/nccl/{captured,collectives,laws,prefetch,training}.cpp ;;
     device | trainer) echo tests/extensions/device/{bus,checkpoints,crossed_grids,crossed_numbers,local,master_weights,step,training,units}.cpp ;;
     library) echo src/devices/*.cu tests/extensions/device_library/{kernels,trained}.cpp ;;

@@ -237,6 +237,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t one) {
     return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t) { return ncclSuccess; }
+ncclResult_t ncclCommRevoke(ncclComm_t, int) { return ncclSuccess; }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t one, ncclResult_t* found) {
     *found = one->clique->arrived.load() == one->clique->ranks ? ncclSuccess : ncclInProgress;
     return ncclSuccess;

@@ -28,12 +28,12 @@ void lose_device(int) {
 void lose_device(int device) { static const stand_in::Scene lost({.lost_device = device}); }
 #endif
 
-/// Of three ranks, rank 1 loses its device after an update, or in its call of the model. It ends
+/// Rank 1 loses its device after an update, or in its call of the model. It ends
 /// with CUDA's text, which the others learn.
 template <class Transport, class... More>
-void lose_the_device(bool in_model, More... more) {
+void lose_the_device(int ranks, bool in_model, More... more) {
     const Shared told;
-    run_ranks<Transport>(3, told, [&](int who) {
+    run_ranks<Transport>(ranks, told, [&](int who) {
         return [&, who, in_model, more...](auto& world) {
             int device = world.group().endpoint().device();
             if (in_model && who == 1)
@@ -49,7 +49,7 @@ void lose_the_device(bool in_model, More... more) {
             return result;
         };
     });
-    for (int who = 0; who < 3; ++who) {
+    for (int who = 0; who < ranks; ++who) {
         BOOST_TEST_CONTEXT(Transport::name << ", in the model: " << in_model << ", rank " << who) {
             BOOST_TEST(test::mentions(told[who].text, {"rank 1, device ", "CUDA: ", "cudaErrorLaunchFailure"}),
                        told[who].text);
@@ -80,8 +80,8 @@ BOOST_AUTO_TEST_CASE(killed_on_hosts) { kill_many<un::Cuda<un::Hosts<un::Tcp>>>(
 /// One rank dies, another gets the state of the device, rank 0 dies.
 BOOST_AUTO_TEST_CASE(added) { expect_lost_and_added<un::Cuda<un::Tcp>>(6, train_on_device); }
 /// All return to the last copy of the slices.
+BOOST_AUTO_TEST_CASE(added_to_sharded) { expect_lost_and_added<un::Cuda<un::Tcp>>(6, train_sharded); }
 BOOST_AUTO_TEST_CASE(sharded) {
-    expect_lost_and_added<un::Cuda<un::Tcp>>(6, train_sharded);
     const std::vector<Strike> strikes = {{1, SIGKILL, 8, 0}};
     const Shared told;
     run_ranks<un::Cuda<un::Tcp>>(
@@ -95,11 +95,25 @@ BOOST_AUTO_TEST_CASE(sharded) {
 
 BOOST_AUTO_TEST_CASE(a_device_fails) {
     for (const bool in_model : {false, true}) {
-        lose_the_device<un::Cuda<un::Tcp>>(in_model);
-        lose_the_device<un::Cuda<un::SharedMemory>>(in_model);
+        lose_the_device<un::Cuda<un::Tcp>>(3, in_model);
+        lose_the_device<un::Cuda<un::SharedMemory>>(3, in_model);
     }
-    lose_the_device<un::Cuda<un::Tcp>>(true, un::Snapshots{.every = 3}, un::StateSharding{});
+    lose_the_device<un::Cuda<un::Tcp>>(3, true, un::Snapshots{.every = 3}, un::StateSharding{});
 }
+
+#if defined(UNISONO_TEST_ON_GPU) && UNISONO_NCCL_REVOKES
+/// Over NCCL itself, whose ranks share a GPU (NCCL_MULTI_RANK_GPU_ENABLE=1). A communicator has at
+/// most two ranks there.
+BOOST_AUTO_TEST_CASE(over_nccl) {
+    const std::vector<Strike> strikes = {{1, SIGKILL, 5, 0}};
+    const Shared told;
+    run_ranks<un::Nccl>(2, told, [&](int rank) { return struck(rank, strikes); });
+    BOOST_TEST(told[0].done, told[0].text);
+    BOOST_TEST((told[0].result == undisturbed()), "another result than undisturbed");
+    BOOST_TEST(told[0].changes == 1u);
+    for (const bool in_model : {false, true}) lose_the_device<un::Nccl>(2, in_model);
+}
+#endif
 
 /// How long after a death the others make the next update. Reports it, and the time of an update.
 BOOST_AUTO_TEST_CASE(the_next_update) {

@@ -100,7 +100,11 @@ Result train(World& world, OnUpdate on_update, bool evaluates = true, double lea
     result.updates = trainer.updates();
     for (const un::EpochReport& epoch : report.epochs) result.counted += epoch.updates * 1'000'000 + epoch.samples;
     if (evaluates) {
-        auto [mean] = trainer.evaluate(data, {.batch_size = 16}, un::MeanMetric{});
+        // nvcc does not find the model's own function.
+        const auto feed = [](auto& trained, const un::RowBatch<float>& batch, un::MeanMetric& found) {
+            trained.evaluate(batch, found);
+        };
+        auto [mean] = trainer.evaluate(data, {.batch_size = 16}, feed, un::MeanMetric{});
         result.mean = mean.value();
     }
     if constexpr (requires { trainer.now(); })

@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(fewer_devices_than_ranks) {
     const Clean clean;
     const Scene scene({.devices = 2});
     const std::vector<std::string> words{"3 ranks", "2 devices", "CUDA_VISIBLE_DEVICES", "NCCL_MULTI_RANK_GPU_ENABLE=1",
-                                         "2.28.9"};
+                                         "2.30.7"};
     on_strangers(
         3, [](un::ControlPlane control, int) { return joined(std::move(control)); }, [](Group&) {})
         .expect_all(un::ErrorCode::refused, words);
@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(an_old_library) {
     const Clean clean;
     const Scene scene({.loaded = 22703});
     BOOST_CHECK_EXCEPTION(un::run<un::Nccl>(2, [](Group&) {}), un::error, [](const un::error& failed) {
-        return failed.code() == un::ErrorCode::refused && test::mentions(failed.what(), {"2.27.3", "2.28.9"});
+        return failed.code() == un::ErrorCode::refused && test::mentions(failed.what(), {"2.27.3", "2.30.7"});
     });
 }
 
@@ -168,7 +168,11 @@ BOOST_AUTO_TEST_CASE(which_device_each_rank_has) { // of ranks with the devices 
     BOOST_TEST((places({card(1, {"a", "b"}, 1), card(1, {"a", "b"}, 0)}) == Places{1, 0}));
     BOOST_CHECK_THROW(places({card(1, {"a"}), card(1, {"a"})}), un::error);
     // The same twice.
-    BOOST_CHECK_THROW(places({card(1, {"a", "b"}, 1), card(1, {"a", "b"})}), un::error);
+    BOOST_CHECK_THROW(places({card(1, {"a", "b"}, 1), card(1, {"a", "b"}, 1)}), un::error);
+    BOOST_CHECK_THROW(places({card(1, {"a", "b"}, 1), card(1, {"a", "b"}, 0), card(1, {"a", "b"})}), un::error);
+    // A rank that was added to an elastic world gets the device that no other one has kept.
+    BOOST_TEST((places({card(1, {"a", "b", "c"}, 0), card(1, {"a", "b", "c"}, 2), card(2, {"a"}, 0),
+                        card(1, {"a", "b", "c"})}) == Places{0, 2, 0, 1}));
     NcclCard shares = card(1, {"a"});
     shares.shares = true;
     BOOST_CHECK_THROW(places({shares, shares}), un::error); // 2.28 cannot share a device

@@ -3,10 +3,12 @@
 target_sources(${room_target} PRIVATE ${CMAKE_CURRENT_LIST_DIR}/stand_in/cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/stand_in/nccl.cpp)
 target_include_directories(${room_target} BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DIR}/stand_in)
 
-# Builds of few tests have one translation unit: worlds that begin, fail and end. The rest takes too
-# long to compile.
+# Builds of few tests have worlds that begin, fail and end. The rest takes too long to compile.
 if(few)
     leave_out("/(collectives|laws|training)[.]cpp$")
+endif()
+if(thread_sanitizer OR NOT UNISONO_TEST_ALL)
+    leave_out("/elastic[.]cpp$")
 endif()
 
 add_test(NAME nccl/stand_ins COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/stand_in/check.py ${PROJECT_SOURCE_DIR})

@@ -329,7 +329,7 @@ private:
     void be_left_behind(const Successor& next, std::uint64_t epoch) {
         is_left_out_ = true;
         later_epoch_ = epoch;
-        decision_ = {.members = next.members, .next_number = next.next_number};
+        decision_ = Successor{.members = next.members, .next_number = next.next_number};
         if (phase_ != Phase::member && phase_ != Phase::formed) phase_ = Phase::left_behind;
     }
     void tell_that_it_was_left_behind(int other) {

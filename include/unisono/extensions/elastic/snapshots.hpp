@@ -199,6 +199,7 @@ struct SnapshotKey {
     std::uint64_t number = 0; ///< number of the snapshot in that world
     // NOLINTNEXTLINE(modernize-use-nullptr): it takes the comparison's 0 for a pointer
     friend auto operator<=>(const SnapshotKey&, const SnapshotKey&) = default;
+    friend bool operator==(const SnapshotKey&, const SnapshotKey&) = default; // nvcc does not derive it
 };
 
 /// The part of a snapshot that a rank keeps, as the words that it sends to the others.

@@ -124,7 +124,7 @@ public:
             done = true;
             world_->take_in_applicants();
         });
-        if (changed) report = {.number = updates()};
+        if (changed) report = UpdateReport{.number = updates()};
         report.world_changed = changed;
         return report;
     }

@@ -258,9 +258,11 @@ inline constexpr bool is_elastic = false;
 template <class T>
 inline constexpr bool is_elastic<Elastic<T>> = true;
 
-/// A transport of processes that can end independently.
+/// A transport of processes that can end independently. One that enqueues its collectives on a
+/// device says whether it can be used further then.
 template <class T>
-concept elastic_transport = (joinable_transport<T> || network_transport<T>)&&!enqueues<T>;
+concept elastic_transport =
+    (joinable_transport<T> || network_transport<T>)&&(!enqueues<T> || requires { requires T::outlives_ranks; });
 
 template <class Transport, class Join>
 ElasticWorld<Transport> join_elastic(const ElasticOptions& options, Join join) {
@@ -359,9 +361,10 @@ template <class E>
 void join(const ElasticOptions& = {}) {
     static_assert(detail::never_true<E>,
                   "unisono::join: found Elastic of a transport that is not made by a control plane. Required: "
-                  "SharedMemory, Tcp, or another one whose ranks are processes that join. Why: the threads of "
-                  "InProcess die together, and MPI and NCCL end a job, or cannot be used further, when a "
-                  "rank is lost.");
+                  "SharedMemory, Tcp, or another one whose ranks are processes that join; Nccl with the headers of "
+                  "NCCL 2.30 or newer. Why: the threads of InProcess die together, MPI ends a job when a rank is "
+                  "lost, and NCCL before 2.30 cannot end the work on a communicator without that rank "
+                  "(ncclCommRevoke).");
 }
 
 UNISONO_NAMESPACE_END

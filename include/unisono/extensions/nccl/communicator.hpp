@@ -38,6 +38,12 @@
 #define UNISONO_NCCL_WINDOWS 0
 #endif
 
+#if NCCL_VERSION_CODE >= 23000
+#define UNISONO_NCCL_REVOKES 1 ///< a communicator's work ends, and other communicators can be made
+#else
+#define UNISONO_NCCL_REVOKES 0
+#endif
+
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
@@ -216,8 +222,11 @@ public:
 
     /// Aborts these communicators, in this order; last those that a split had not finished, since
     /// only their parents' abort ends NCCL's work on them. NCCL's abort has been seen to hang:
-    /// after `within` it continues on a thread of its own, and the result is false.
-    static bool abort(const std::vector<NcclCommunicator*>& these, std::chrono::nanoseconds within) {
+    /// after `within` it continues on a thread of its own, and the result is false. `revokes`: ends
+    /// those without windows by ncclCommRevoke, if NCCL has it and no split is going on: it only
+    /// stops their work.
+    static bool abort(const std::vector<NcclCommunicator*>& these, std::chrono::nanoseconds within,
+                      bool revokes = false) {
         struct Done {
             std::mutex mutex;
             std::condition_variable told;
@@ -235,7 +244,10 @@ public:
         }
         if (all.empty()) return true;
         const auto done = std::make_shared<Done>();
-        const auto work = [done, all] {
+        const auto work = [done, all, revokes] {
+            const bool splits = std::any_of(all.begin(), all.end(), [](const One& one) { return one.opens; });
+            for (const One& one : all)
+                if (revokes && !splits && one.kept->windows.empty()) revoke(one.kept->handle);
             for (int round = 0; round < 2; ++round)
                 for (const One& one : all)
                     if (one.kept->handle != nullptr)
@@ -284,6 +296,21 @@ private:
         ncclComm_t handle = nullptr;
         std::vector<std::unique_ptr<Window>> windows = {};
     };
+
+    /// Ends the work of a communicator, whatever its peers do, and destroys it. If NCCL refuses,
+    /// leaves it to be aborted.
+    static void revoke([[maybe_unused]] ncclComm_t& handle) {
+#if UNISONO_NCCL_REVOKES
+        if (handle == nullptr) return;
+        ncclResult_t found = ncclCommRevoke(handle, NCCL_REVOKE_DEFAULT);
+        while (found == ncclInProgress) {
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+            const ncclResult_t answer = ncclCommGetAsyncError(handle, &found);
+            if (answer != ncclSuccess) found = answer;
+        }
+        if (found == ncclSuccess) static_cast<void>(ncclCommDestroy(std::exchange(handle, nullptr)));
+#endif
+    }
 
     static void keep_for_ever(const std::shared_ptr<Kept>& one) {
         static auto& all = *new std::vector<std::shared_ptr<Kept>>;

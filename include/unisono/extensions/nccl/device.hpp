@@ -175,6 +175,9 @@ public:
     }
     [[nodiscard]] bool has_window(std::uint64_t group) { return of(group).has_window(); }
 
+    /// The process makes other communicators after an abort.
+    void outlive_aborts() { revokes_ = true; }
+
     // --- the end ---------------------------------------------------------------------------------
 
     /// Ends all enqueued work, which accesses no memory afterwards. False if CUDA did not confirm
@@ -190,7 +193,7 @@ public:
         std::vector<NcclCommunicator*> all;
         for (Member& one : closing_) all.push_back(&one.communicator);
         for (std::size_t i = communicators_.size(); i-- != 0;) all.push_back(&communicators_[i].communicator);
-        calm_ = NcclCommunicator::abort(all, within);
+        calm_ = NcclCommunicator::abort(all, within, revokes_);
         while (calm_ && !running_.empty() && goes_on(cudaStreamQuery(stream_.get()))) {
             if (steady_now() >= until) calm_ = false;
             else std::this_thread::yield();
@@ -367,6 +370,7 @@ private:
     CudaGraphs graphs_;
     bool aborted_ = false;
     bool closed_ = false;
+    bool revokes_ = false;
     bool calm_ = true; ///< no enqueued work is running any more
     nanoseconds next_look_ = 0;
 };

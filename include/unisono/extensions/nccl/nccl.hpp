@@ -73,6 +73,9 @@ class Nccl : public detail::WithDevice<Hosts<Tcp>, detail::NcclDevice> {
 
 public:
     static constexpr std::string_view name = "nccl";
+    /// An elastic world ends a communicator by ncclCommRevoke and makes another one for each
+    /// membership.
+    static constexpr bool outlives_ranks = UNISONO_NCCL_REVOKES != 0;
     using Options = NcclOptions;
     using World = detail::NcclWorld;
 
@@ -93,6 +96,21 @@ public:
         world().report_unwinding(rank()); // first: the others may wait for this rank's device
         if (first_fault() != nullptr) device_->abort(abort_within);
         else device_->close(close_within);
+    }
+
+    /// For an elastic world: a world of this rank alone, on the same device. Errors: refused,
+    /// timeout.
+    [[nodiscard]] Nccl alone() const {
+        ncclUniqueId id;
+        detail::check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+        NcclOptions all{.staged_bytes = staged_bytes_, .check_every = check_every_};
+        all = all.with(Environment::of_process());
+        return Nccl(std::make_shared<World>(1), 0, begin_device(device(), 1, id, 0), all);
+    }
+    /// See WithDevice.
+    void fail_alone() {
+        Base::fail_alone();
+        device_->outlive_aborts();
     }
 
     /// The stream to which everything is enqueued. A collective begins after the work that the
@@ -254,6 +272,8 @@ private:
     /// names that rank, and this function waits for that.
     void report_failure() {
         Fault fault = fault_of_device();
+        // No rank is known to be the cause, so all form the next membership.
+        if (fails_alone() && fault.code == ErrorCode::aborted) fault.code = ErrorCode::peer_lost;
         const nanoseconds until = steady_now() + (fault.code == ErrorCode::peer_lost ? told_within : 0);
         while (first_fault() == nullptr && fault.peer < 0 && steady_now() < until) {
             for (int peer = 0; peer < size() && fault.peer < 0; ++peer)

@@ -116,7 +116,8 @@ inline bool read_card(WireReader& in, NcclCard& card) {
 /// devices, or two ranks would use one device.
 inline std::vector<int> place_ranks(const std::vector<NcclCard>& cards) {
     constexpr int sharing_since = 23000; // several ranks on one device
-    std::vector<int> places;
+    std::vector<int> places, wanted;
+    for (const NcclCard& card : cards) wanted.push_back(card.wanted);
     for (std::size_t rank = 0; rank < cards.size(); ++rank) {
         const NcclCard& card = cards[rank];
         check_problem(card, rank);
@@ -134,6 +135,7 @@ inline std::vector<int> place_ranks(const std::vector<NcclCard>& cards) {
         const bool shares = card.shares && card.loaded >= sharing_since;
         std::size_t place = card.wanted >= 0                      ? static_cast<std::size_t>(card.wanted)
                             : each_sees_its_own(cards, card.host) ? 0
+                            : names_devices(cards, card.host)     ? least_used(cards, rank, wanted)
                                                                   : local;
         if (card.wanted < 0 && shares) place %= card.devices.size();
         if (place >= card.devices.size())
@@ -152,6 +154,7 @@ inline std::vector<int> place_ranks(const std::vector<NcclCard>& cards) {
                                             card.devices[place], "; each needs its own"}));
         }
         places.push_back(static_cast<int>(place));
+        wanted[rank] = places.back();
     }
     return places;
 }

@@ -99,7 +99,7 @@ struct StandInCommunicator {
     ncclComm_t* child_place = nullptr; ///< NCCL writes it at the end of the split
     int windows = 0;                   ///< calls
     bool opens_window = false;
-    bool finalised = false, destroyed = false, aborted = false;
+    bool finalised = false, destroyed = false, aborted = false, revoked = false;
     std::vector<void*> registered;
     std::vector<ncclWindow_t> open;
 
@@ -228,8 +228,8 @@ void carry_out(const std::vector<Call>& calls) {
 /// communicator is aborted.
 template <class Met>
 bool wait_for(ncclComm_t one, Lock& lock, Met met) {
-    state().changed.wait(lock, [&] { return one->aborted || met(); });
-    return !one->aborted;
+    state().changed.wait(lock, [&] { return one->aborted || one->revoked || met(); });
+    return !one->aborted && !one->revoked;
 }
 
 void run_collective(ncclComm_t one, const Call& call, Lock& lock) {
@@ -265,7 +265,7 @@ void run_group(ncclComm_t one, const std::vector<Call>& calls, Lock& lock) {
     state().changed.notify_all();
     for (const Call& call : calls) {
         if (call.kind < Call::Kind::send) run_collective(one, call, lock);
-        if (one->aborted) return;
+        if (one->aborted || one->revoked) return;
         if (call.kind != Call::Kind::receive) continue;
         auto& box = clique.mail[{call.peer, one->rank}];
         if (!wait_for(one, lock, [&] { return !box.empty(); })) return;
@@ -289,7 +289,7 @@ thread_local std::vector<std::pair<ncclComm_t, Call>> grouped;
 ncclResult_t take(const std::vector<std::pair<ncclComm_t, Call>>& calls) {
     if (calls.empty()) return ncclSuccess;
     const ncclComm_t one = calls[0].first;
-    if (one->destroyed || one->aborted || one->finalised) {
+    if (one->destroyed || one->aborted || one->finalised || one->revoked) {
         state().note("a communicator was used after its end");
         return ncclInvalidUsage;
     }
@@ -347,6 +347,7 @@ ncclResult_t add(ncclComm_t one, Call call) {
 
 /// Answers one query of a communicator, with the lock held.
 ncclResult_t answer(ncclComm_t one) {
+    if (one->revoked) return one->running != 0 ? ncclInProgress : ncclSuccess; // nothing runs on it any more
     if (one->error != ncclSuccess) return one->error;
     if (one->splitting || one->opens_window) return ncclInProgress;
     if (!one->ready) {
@@ -471,6 +472,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t one) {
     const Lock lock(state().mutex);
     if (one->busy()) state().note("a communicator was finalised while it was busy");
     if (one->finalised) state().note("a communicator was finalised twice");
+    if (one->revoked) state().note("a communicator was finalised after it was revoked");
     if (one->captured != 0) state().note("a communicator was finalised while a graph held calls on it");
     if (!one->registered.empty()) state().note("a communicator was finalised while memory was registered with it");
     if (!one->open.empty()) state().note("a communicator was finalised while it had windows");
@@ -481,7 +483,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t one) {
 }
 ncclResult_t ncclCommDestroy(ncclComm_t one) {
     const Lock lock(state().mutex);
-    if (!one->finalised || one->busy()) state().note("a communicator was destroyed before its finalisation had ended");
+    if (one->revoked ? one->running != 0 : !one->finalised || one->busy())
+        state().note("a communicator was destroyed before its finalisation had ended");
     if (one->destroyed || one->aborted) state().note("a communicator was destroyed twice");
     one->destroyed = true;
     ++state().counts.destroyed;
@@ -511,6 +514,24 @@ ncclResult_t ncclCommAbort(ncclComm_t one) {
     end(one);
     state().changed.notify_all();
     return ncclSuccess;
+}
+/// As NCCL 2.30 says: stops what is in flight, for which nobody waits; the communicator is busy
+/// until nothing runs on it, and can be destroyed then.
+ncclResult_t ncclCommRevoke(ncclComm_t one, int flags) {
+    const Lock lock(state().mutex);
+    if (flags != NCCL_REVOKE_DEFAULT || one->finalised || one->revoked) return ncclInvalidArgument;
+    if (one->captured != 0) state().note("a communicator was revoked while a graph held calls on it");
+    if (!one->open.empty()) state().note("a communicator was revoked while it had windows");
+    if (state().is_lost(one->device)) return one->error = ncclUnhandledCudaError;
+    one->revoked = true;
+    one->error = ncclSuccess;
+    one->tell_child();
+    for (StandInStream* const stream : one->streams) --stream->untaken;
+    one->streams.clear();
+    one->untaken.clear();
+    ++state().counts.revoked;
+    state().changed.notify_all();
+    return ncclInProgress;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t one, ncclResult_t* found) {
     const Lock lock(state().mutex);

@@ -7,7 +7,7 @@
 #include <cstddef>
 
 #ifndef NCCL_VERSION_CODE // a test of old headers defines another
-#define NCCL_VERSION_CODE 22809
+#define NCCL_VERSION_CODE 23007
 #endif
 
 typedef struct StandInCommunicator* ncclComm_t;
@@ -48,6 +48,7 @@ struct ncclConfig_t {
 #define NCCL_SPLIT_NOCOLOR -1
 typedef struct StandInWindow* ncclWindow_t;
 #define NCCL_WIN_COLL_SYMMETRIC 0x01
+#define NCCL_REVOKE_DEFAULT 0
 
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
@@ -59,6 +60,7 @@ ncclResult_t ncclCommSplit(ncclComm_t from, int colour, int key, ncclComm_t* mad
 ncclResult_t ncclCommFinalize(ncclComm_t communicator);
 ncclResult_t ncclCommDestroy(ncclComm_t communicator);
 ncclResult_t ncclCommAbort(ncclComm_t communicator);
+ncclResult_t ncclCommRevoke(ncclComm_t communicator, int flags);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* found);
 ncclResult_t ncclCommCount(ncclComm_t communicator, int* count);
 ncclResult_t ncclCommCuDevice(ncclComm_t communicator, int* device);

@@ -53,14 +53,14 @@ public:
 struct Counts {
     int communicators = 0, streams = 0, events = 0, registrations = 0, operations = 0, graphs = 0, windows = 0;
     std::size_t device_bytes = 0, pinned_bytes = 0;
-    int allocations = 0;                                ///< of either so far
-    int finalised = 0, destroyed = 0, aborted = 0;      ///< so far
-    int in_progress = 0;                                ///< answers so far
-    int premultiplied = 0;                              ///< operations made so far
-    std::size_t bytes_to_host = 0, bytes_to_device = 0; ///< copied so far, by all ranks
-    int copies_to_host = 0;                             ///< copied so far, by all ranks
-    std::size_t bytes_within = 0;                       ///< copied from device to device so far
-    int records = 0, queries = 0;                       ///< of events so far
+    int allocations = 0;                                        ///< of either so far
+    int finalised = 0, destroyed = 0, aborted = 0, revoked = 0; ///< so far
+    int in_progress = 0;                                        ///< answers so far
+    int premultiplied = 0;                                      ///< operations made so far
+    std::size_t bytes_to_host = 0, bytes_to_device = 0;         ///< copied so far, by all ranks
+    int copies_to_host = 0;                                     ///< copied so far, by all ranks
+    std::size_t bytes_within = 0;                               ///< copied from device to device so far
+    int records = 0, queries = 0;                               ///< of events so far
     friend bool operator==(const Counts&, const Counts&) = default;
 };
 Counts counts();

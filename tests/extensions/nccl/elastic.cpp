@@ -1,0 +1,128 @@
+// Elastic worlds over NCCL. The ranks are threads, since the stand-in for NCCL is within a process.
+// So none is killed: a rank ends because its device fails, and its peers wait for it in NCCL's
+// collectives. The others end with the bits of an undisturbed training on the host.
+#include "support.hpp"
+
+#include "extensions/device/elastic_model.hpp"
+#include "extensions/elastic/forks.hpp"
+#include "support/folder.hpp"
+
+#include <unisono/extensions/launch/rendezvous/rendezvous.hpp>
+
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace unisono_test;
+using namespace std::chrono_literals;
+
+struct Ended {
+    bool done = false;
+    Result result = {};
+    int code = -1;
+    std::string text = {};
+    std::vector<un::WorldChange> changes = {};
+};
+
+/// Of `ranks` ranks, one loses its device before one of its micro-batches. Another rank may come.
+std::vector<Ended> lose_a_device(int ranks, int loser, int batch, bool another) {
+    const Folder folder;
+    std::optional<stand_in::Scene> lost;
+    std::vector<Ended> ends(static_cast<std::size_t>(ranks) + (another ? 1 : 0));
+    std::vector<std::thread> threads;
+    for (int who = 0; who < static_cast<int>(ends.size()); ++who)
+        threads.emplace_back([&, who] {
+            Ended& mine = ends[static_cast<std::size_t>(who)];
+            un::ElasticOptions options;
+            options.join.timeout = 20s;
+            options.join.rendezvous.timeout = 20s;
+            options.patience = 10s;
+            options.give_up = 20s;
+            options.folder = folder.path();
+            options.joins = who == ranks;
+            std::optional<un::ElasticWorld<un::Nccl>> world;
+            try {
+                if (options.joins) world.emplace(un::join<un::Elastic<un::Nccl>>(options, {.device = 7}));
+                else
+                    world.emplace(un::join<un::Elastic<un::Nccl>>(
+                        un::rendezvous(un::identity_of(who, ranks), {.folder = folder.path()}, options.join.rendezvous),
+                        options));
+                int batches = 0;
+                const int device = world->group().endpoint().device();
+                before_batch = [&, who] {
+                    if (who == loser && ++batches == batch) lost.emplace(stand_in::Behaviour{.lost_device = device});
+                };
+                mine.result = train(*world, [&](const un::UpdateReport&) {
+                    bool added = !another;
+                    for (const un::WorldChange& change : world->changes()) added = added || !change.joined.empty();
+                    std::this_thread::sleep_for(added || who == ranks ? 1ms : 400ms);
+                });
+                mine.done = true;
+            } catch (const un::error& failed) {
+                mine.code = static_cast<int>(failed.code());
+                mine.text = failed.what();
+            }
+            before_batch = [] {};
+            if (world) mine.changes = world->changes();
+        });
+    for (std::thread& one : threads) one.join();
+    return ends;
+}
+
+void expect_all_but(int loser, const std::vector<Ended>& ends, std::size_t changes) {
+    const std::vector<std::string> words = {un::concat({"rank ", loser, ", device ", loser, ": "}),
+                                            "cudaErrorLaunchFailure"};
+    for (int who = 0; who < static_cast<int>(ends.size()); ++who) {
+        const Ended& one = ends[static_cast<std::size_t>(who)];
+        BOOST_TEST_CONTEXT("rank " << who << ": " << one.text) {
+            BOOST_TEST(one.done == (who != loser));
+            if (who == loser) {
+                BOOST_TEST(one.code == static_cast<int>(un::ErrorCode::aborted));
+                BOOST_TEST(test::mentions(one.text, words));
+                continue;
+            }
+            BOOST_TEST((one.result == undisturbed()), "another result than undisturbed");
+            if (changes == 1) {
+                BOOST_REQUIRE(one.changes.size() == 1);
+                BOOST_TEST(one.changes[0].lost == std::vector<int>{loser});
+            }
+        }
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(nccl_elastic)
+
+BOOST_AUTO_TEST_CASE(a_device_fails) {
+    const test::Clean clean;
+    const stand_in::Counts before = stand_in::counts();
+    for (const int loser : {0, 2}) expect_all_but(loser, lose_a_device(3, loser, 9, false), 1);
+    BOOST_TEST(stand_in::counts().revoked - before.revoked >= 4); // those of the ranks that are left
+}
+/// The state comes from a device, and goes to a device.
+BOOST_AUTO_TEST_CASE(a_device_fails_and_another_rank_comes) {
+    if (too_slow()) return;
+    const test::Clean clean;
+    expect_all_but(1, lose_a_device(3, 1, 9, true), 2);
+}
+/// UNISONO_ELASTIC_KILLS=100 tries that number of seeds.
+BOOST_AUTO_TEST_CASE(devices_fail) {
+    const test::Clean clean;
+    const char* const wanted = std::getenv("UNISONO_ELASTIC_KILLS");
+    const unsigned seeds = wanted != nullptr ? static_cast<unsigned>(std::strtoul(wanted, nullptr, 10)) : 3;
+    for (unsigned seed = 0; seed < seeds; ++seed) {
+        std::mt19937 random(seed);
+        const int ranks = 2 + static_cast<int>(random() % 4),
+                  loser = static_cast<int>(random() % static_cast<unsigned>(ranks));
+        const int batch = 1 + static_cast<int>(random() % 25);
+        BOOST_TEST_CONTEXT("seed " << seed << ": rank " << loser << " of " << ranks << ", batch " << batch)
+        expect_all_but(loser, lose_a_device(ranks, loser, batch, false), 1);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
