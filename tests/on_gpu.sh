@@ -13,6 +13,8 @@
 #              bit beside the host's and those of the headers
 #     cuda_c   the example existing_code/cuda_c, before and after: the same losses on 1 and 2 ranks
 #     digits   the example digits_on_gpu, to the accuracy of the host's
+#     torch    the process group for PyTorch on tensors of GPUs; skipped unless UNISONO_TEST_TORCH
+#              names a Python that has PyTorch with CUDA
 # Ranks over NCCL have a GPU each. From NCCL 2.30 on they share one (NCCL_MULTI_RANK_GPU_ENABLE=1,
 # which this script sets unless it is set). --sanitize also trains the example for one epoch under
 # each tool of compute-sanitizer. --build compiles for sm_90, which needs no GPU. Needs a CUDA
@@ -28,11 +30,11 @@ for word in "$@"; do
     case $word in
     --build) build_only=yes ;;
     --sanitize) sanitize=yes ;;
-    thrust | cuda | nccl | device | trainer | elastic | library | cuda_c | digits) rooms+=("$word") ;;
-    *) echo "usage: bash $0 [--build] [--sanitize] [thrust] [cuda] [nccl] [device] [trainer] [elastic] [library] [cuda_c] [digits]; found '$word'" >&2; exit 2 ;;
+    thrust | cuda | nccl | device | trainer | elastic | library | cuda_c | digits | torch) rooms+=("$word") ;;
+    *) echo "usage: bash $0 [--build] [--sanitize] [thrust] [cuda] [nccl] [device] [trainer] [elastic] [library] [cuda_c] [digits] [torch]; found '$word'" >&2; exit 2 ;;
     esac
 done
-[ ${#rooms[@]} -gt 0 ] || rooms=(thrust cuda nccl device trainer elastic library cuda_c digits)
+[ ${#rooms[@]} -gt 0 ] || rooms=(thrust cuda nccl device trainer elastic library cuda_c digits torch)
 need_nvcc $build_only
 need_nccl
 
@@ -93,7 +95,7 @@ while [ "$running" -gt 0 ]; do
     running=$((running - 1))
 done
 for room in "${rooms[@]}"; do
-    [ "$room" != digits ] || continue
+    [ "$room" != digits ] && [ "$room" != torch ] || continue
     if [ "$room" = cuda_c ]; then
         for when in before after; do
             "$nvcc" -o "$build/cuda_c_$when" "$(object_of cuda_c_$when tests/extensions/device_library/cuda_c/threads.cpp)" "${nccl_library[@]}"
@@ -126,6 +128,10 @@ for room in "${rooms[@]}"; do
     if [ "$room" = digits ]; then
         bash examples/digits_on_gpu/run.sh || failed+=(digits)
         bash examples/digits_on_gpu/run.sh 1 || failed+=(digits)
+    elif [ "$room" = torch ]; then
+        status=0
+        bash integrations/torch/tests/run.sh build/torch_cuda --device || status=$?
+        [ $status -eq 0 ] || [ $status -eq 77 ] || failed+=(torch)
     elif [ "$room" = cuda_c ]; then
         python3 tests/extensions/device_library/cuda_c/check.py --programs "$build/cuda_c_before" "$build/cuda_c_after" || failed+=(cuda_c)
     else

@@ -17,70 +17,7 @@ namespace unisono_torch {
 
 using c10d::OpType;
 
-/// A call before it becomes a `Work`.
-struct Backend::Call {
-    OpType type;
-    const char* name;
-    Tensors inputs = {}; ///< if they are not the outputs
-    Tensors outputs = {};
-    std::vector<Tensors> lists = {}; ///< the future's value, if it is not `outputs`
-    std::vector<Work::Stage> stages = {};
-    std::vector<std::function<void()>> after = {};
-    bool point_to_point = false;
-
-    /// Whether the memory of `tensor` has its values in their order.
-    [[nodiscard]] static bool is_flat(const Tensor& tensor) {
-        return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-    }
-    /// The memory of `tensor` if it is flat, otherwise a copy.
-    [[nodiscard]] static Tensor flat(const Tensor& tensor) {
-        return is_flat(tensor) ? tensor : tensor.resolve_conj().resolve_neg().contiguous();
-    }
-    /// Memory to be written instead of `tensor`, with or without its values. Afterwards it is
-    /// copied into `tensor`.
-    [[nodiscard]] Tensor writable(const Tensor& tensor, bool values) {
-        if (is_flat(tensor)) return tensor;
-        Tensor copy = values ? flat(tensor) : at::empty(tensor.sizes(), tensor.options().requires_grad(false));
-        after.push_back([tensor, copy] { Tensor(tensor).copy_(copy); });
-        return copy;
-    }
-};
-
 namespace {
-
-std::size_t count_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
-
-std::size_t place(int64_t rank) { return static_cast<std::size_t>(rank); }
-
-/// Concatenates all tensors.
-at::Tensor join_flat(const std::vector<at::Tensor>& tensors) {
-    const at::NoGradGuard guard;
-    std::vector<at::Tensor> flat;
-    for (const at::Tensor& tensor : tensors) flat.push_back(tensor.detach().reshape({-1}));
-    return at::cat(flat);
-}
-
-/// A sum of complex numbers is that of their parts.
-bool adds_parts(const at::Tensor& tensor, const c10d::ReduceOp& operation) {
-    using Op = c10d::ReduceOp::RedOpType;
-    const Op op = operation;
-    return tensor.is_complex() && (op == Op::SUM || op == Op::AVG);
-}
-
-at::Tensor room_for(const std::vector<at::Tensor>& tensors) {
-    int64_t all = 0;
-    for (const at::Tensor& tensor : tensors) all += tensor.numel();
-    return at::empty({all}, tensors.front().options().requires_grad(false));
-}
-
-/// The inverse of join_flat.
-void cut_flat(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
-    int64_t at = 0;
-    for (const at::Tensor& tensor : tensors) {
-        at::Tensor(tensor).copy_(flat.narrow(0, at, tensor.numel()).view(tensor.sizes()));
-        at += tensor.numel();
-    }
-}
 
 /// The tensors as one, if they are already adjacent in memory as parts of one tensor.
 std::optional<at::Tensor> as_one(const std::vector<at::Tensor>& tensors) {
@@ -94,6 +31,132 @@ std::optional<at::Tensor> as_one(const std::vector<at::Tensor>& tensors) {
         all += tensor.numel();
     }
     return tensors.front().detach().as_strided({all}, {1});
+}
+
+/// Concatenates all tensors.
+at::Tensor join_flat(const std::vector<at::Tensor>& tensors) {
+    const at::NoGradGuard guard;
+    std::vector<at::Tensor> flat;
+    for (const at::Tensor& tensor : tensors) flat.push_back(tensor.detach().reshape({-1}));
+    return at::cat(flat);
+}
+
+int64_t elements_of_all(const std::vector<at::Tensor>& tensors) {
+    int64_t all = 0;
+    for (const at::Tensor& tensor : tensors) all += tensor.numel();
+    return all;
+}
+
+/// Calls use(part, tensor) with the part of `flat` that belongs to each tensor.
+template <class Use>
+void for_parts(const at::Tensor& flat, const std::vector<at::Tensor>& tensors, Use use) {
+    int64_t at = 0;
+    for (const at::Tensor& tensor : tensors) {
+        use(flat.narrow(0, at, tensor.numel()).view(tensor.sizes()), tensor);
+        at += tensor.numel();
+    }
+}
+
+} // namespace
+
+/// A call before it becomes a `Work`. Its stages use memory of the host: the tensors themselves, or
+/// the mirrors of tensors on a device (lane.hpp).
+struct Backend::Call {
+    using Steps = std::vector<std::function<void()>>;
+
+    OpType type;
+    const char* name;
+    Tensors inputs = {}; ///< if they are not the outputs
+    Tensors outputs = {};
+    std::vector<Tensors> lists = {}; ///< the future's value, if it is not `outputs`
+    Steps before = {};               ///< when the inputs have their values
+    std::vector<Work::Stage> stages = {};
+    Steps after = {};
+    bool point_to_point = false;
+    std::optional<at::Device> where = {}; ///< of all tensors of the call
+    std::vector<Lane::Copy> to_host = {};
+    std::vector<Lane::Copy> to_device = {};
+
+    /// Whether the memory of `tensor` has its values in their order.
+    [[nodiscard]] static bool is_flat(const Tensor& tensor) {
+        return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+    }
+    /// Memory with the values of `tensor`: its own if it is flat, otherwise a copy.
+    [[nodiscard]] Tensor readable(const Tensor& tensor) {
+        if (is_mirrored(tensor)) return mirror(tensor, true, false);
+        return is_flat(tensor) ? tensor : tensor.resolve_conj().resolve_neg().contiguous();
+    }
+    /// Memory to be written instead of `tensor`, with or without its values. Afterwards it is
+    /// copied into `tensor`.
+    [[nodiscard]] Tensor writable(const Tensor& tensor, bool values) {
+        if (is_mirrored(tensor)) return mirror(tensor, values, true);
+        if (is_flat(tensor)) return tensor;
+        Tensor copy = values ? readable(tensor) : at::empty(tensor.sizes(), tensor.options().requires_grad(false));
+        after.push_back([tensor, copy] { Tensor(tensor).copy_(copy); });
+        return copy;
+    }
+    /// `tensor` itself, or its mirror, which is read and written.
+    [[nodiscard]] Tensor on_host(const Tensor& tensor) {
+        return is_mirrored(tensor) ? mirror(tensor, true, true) : tensor;
+    }
+    /// The values of all tensors, one after the other.
+    [[nodiscard]] Tensor joined(const Tensors& tensors) {
+        if (!is_mirrored(tensors.front())) return join_flat(tensors);
+        if (const std::optional<Tensor> one = as_one(tensors)) return readable(*one);
+        Tensor flat = device::pinned({elements_of_all(tensors)}, tensors.front().scalar_type());
+        for_parts(flat, tensors, [&](const Tensor& part, const Tensor& tensor) {
+            static_cast<void>(is_mirrored(tensor));
+            to_host.push_back({tensor, part});
+        });
+        return flat;
+    }
+    /// Memory for the values of all tensors, one after the other, into which it is cut afterwards.
+    [[nodiscard]] Tensor parted(const Tensors& tensors) {
+        Tensor flat = is_mirrored(tensors.front())
+                          ? device::pinned({elements_of_all(tensors)}, tensors.front().scalar_type())
+                          : at::empty({elements_of_all(tensors)}, tensors.front().options().requires_grad(false));
+        cut(flat, tensors);
+        return flat;
+    }
+    void cut(const Tensor& flat, const Tensors& tensors) {
+        if (is_mirrored(tensors.front())) {
+            for_parts(flat, tensors, [&](const Tensor& part, const Tensor& tensor) {
+                static_cast<void>(is_mirrored(tensor));
+                to_device.push_back({tensor, part});
+            });
+        } else {
+            after.push_back([flat, tensors] {
+                for_parts(flat, tensors, [](const Tensor& part, const Tensor& tensor) { Tensor(tensor).copy_(part); });
+            });
+        }
+    }
+
+private:
+    [[nodiscard]] bool is_mirrored(const Tensor& tensor) {
+        if (!where) where = tensor.device();
+        TORCH_CHECK(*where == tensor.device(), name, ": found tensors on ", *where, " and on ", tensor.device(),
+                    "; expected all on one device");
+        return device::has(tensor);
+    }
+    [[nodiscard]] Tensor mirror(const Tensor& tensor, bool read, bool written) {
+        Tensor made = device::pinned(tensor.sizes(), tensor.scalar_type());
+        if (read) to_host.push_back({tensor, made});
+        if (written) to_device.push_back({tensor, made});
+        return made;
+    }
+};
+
+namespace {
+
+std::size_t count_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
+
+std::size_t place(int64_t rank) { return static_cast<std::size_t>(rank); }
+
+/// A sum of complex numbers is that of their parts.
+bool adds_parts(const at::Tensor& tensor, const c10d::ReduceOp& operation) {
+    using Op = c10d::ReduceOp::RedOpType;
+    const Op op = operation;
+    return tensor.is_complex() && (op == Op::SUM || op == Op::AVG);
 }
 
 /// sum = sum (operation) other, for several tensors of one rank.
@@ -165,6 +228,13 @@ struct GridSum {
     at::Tensor image = {}; ///< of the addends
     at::Tensor sum = {};   ///< of the images
 
+    /// Before the stages: the requirements of this rank's addends.
+    void measure(const std::vector<at::Tensor>& values) {
+        std::int32_t needed = un::Grid::nothing;
+        for (const at::Tensor& one : values)
+            needed = std::max(needed, needed_exponent(elements.type, one.const_data_ptr(), count));
+        mine = {needed, addends};
+    }
     /// The first stage: the requirements of all ranks' addends.
     [[nodiscard]] un::Operation agree(World& world) {
         all.resize(2 * place(world.size()));
@@ -183,6 +253,17 @@ struct GridSum {
         stretch = {count, grid.exponent};
     }
 };
+
+/// Collective: whether every rank sees a device.
+bool all_have_devices(World& world) {
+    const std::int64_t mine = device::count() > 0 ? 1 : 0;
+    std::vector<std::int64_t> all(place(world.size()));
+    world.start_all_gather({un::ElementType::int64, 8}, &mine, 1, all.data()).wait();
+    return std::find(all.begin(), all.end(), 0) == all.end();
+}
+
+/// At the end of the process, a device's calls in flight have so long to end.
+constexpr std::chrono::milliseconds longest_at_exit{5000};
 
 /// All living process groups, for the end of the process.
 struct Living {
@@ -210,7 +291,7 @@ void shut_down_all() {
         left.swap(living.backends);
     }
     for (const auto& each : left)
-        if (const auto backend = each.lock()) backend->shutdown();
+        if (const auto backend = each.lock()) static_cast<Backend&>(*backend).end(longest_at_exit);
 }
 
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const Settings& settings)
@@ -231,8 +312,22 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, cons
         return std::string(value.begin(), value.end());
     };
     try {
-        driver_ = std::make_shared<Driver>(
-            make_world(rank, size, std::move(functions), settings.timeout, settings.transport, settings.hosts), who);
+        auto world = make_world(rank, size, functions, settings.timeout, settings.transport, settings.hosts);
+        const bool have_devices = device::built && all_have_devices(*world);
+        driver_ = std::make_shared<Driver>(std::move(world), who);
+        if (have_devices) {
+            StoreFunctions others;
+            others.put = [&](const std::string& key, const std::string& value) {
+                functions.put("device/" + key, value);
+            };
+            others.fetch = [&](const std::string& key, un::nanoseconds deadline) {
+                return functions.fetch("device/" + key, deadline);
+            };
+            lane_ = std::make_unique<Lane>(
+                std::make_shared<Driver>(
+                    make_world(rank, size, others, settings.timeout, settings.transport, settings.hosts), who),
+                settings.timeout);
+        }
     } catch (const un::error& failed) {
         throw_as_torch(who, failed);
     }
@@ -240,9 +335,24 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, cons
     init();
 }
 
-Backend::~Backend() {
+Backend::~Backend() { end(options_->timeout); }
+
+void Backend::end(std::chrono::milliseconds longest) {
+    if (lane_ != nullptr) lane_->shut_down(longest);
     if (driver_ != nullptr) driver_->shut_down();
 }
+
+void Backend::abort() {
+    if (lane_ != nullptr) lane_->driver().abort("abort() on the process group");
+    driver_->abort("abort() on the process group");
+}
+
+c10d::ErrorType Backend::getError() {
+    const bool failed = driver_->has_failed() || (lane_ != nullptr && lane_->driver().has_failed());
+    return failed ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+}
+
+bool Backend::on_device(const Tensor& tensor) const { return lane_ != nullptr && device::has(tensor); }
 
 /// Ranks that are not among `ranks` get none. The order of `ranks` is that of the new group.
 c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
@@ -267,8 +377,9 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
 }
 
 void Backend::check(const char* what, const Tensor& tensor) const {
-    TORCH_CHECK(tensor.device().is_cpu(), driver_->who(), ": ", what, ": unsupported device type: found a tensor on ",
-                tensor.device(), ", expected one on cpu");
+    TORCH_CHECK(tensor.device().is_cpu() || (lane_ != nullptr && device::has(tensor)), driver_->who(), ": ", what,
+                ": unsupported device type: found a tensor on ", tensor.device(), ", expected one on cpu",
+                lane_ != nullptr ? c10::str(" or ", device::name) : "");
     TORCH_CHECK(tensor.layout() == at::kStrided, driver_->who(), ": ", what, ": unsupported layout: found a ",
                 tensor.layout(), " tensor, expected a dense one");
 }
@@ -326,9 +437,12 @@ void Backend::check_root(const char* what, int64_t root) const {
 }
 
 Backend::WorkPointer Backend::launch(Call&& call, std::chrono::milliseconds timeout, bool asynchronous) {
+    const bool mirrored = call.where && lane_ != nullptr && device::has(*call.where);
     const Tensors inputs = call.inputs.empty() ? call.outputs : std::move(call.inputs);
-    auto work =
-        c10::make_intrusive<Work>(rank_, call.type, call.name, inputs, std::move(call.outputs), std::move(call.lists));
+    // Of a device's call only the outer work has outputs, a future, and an event of the profiler.
+    auto work = mirrored ? c10::make_intrusive<Work>(rank_, call.type, call.name)
+                         : c10::make_intrusive<Work>(rank_, call.type, call.name, inputs, std::move(call.outputs),
+                                                     std::move(call.lists));
     work->stages = std::move(call.stages);
     if (!call.after.empty()) {
         work->after = [steps = std::move(call.after)] {
@@ -339,8 +453,43 @@ Backend::WorkPointer Backend::launch(Call&& call, std::chrono::milliseconds time
     work->point_to_point = call.point_to_point;
     if (!call.point_to_point) work->sequence = ++sequence_;
     work->timeout = timeout == c10d::kUnsetTimeout || timeout == kNoTimeout ? options_->timeout : timeout;
-    driver_->submit(work, !asynchronous);
-    return work;
+    WorkPointer made = work;
+    if (mirrored) {
+        Lane::Job job{.work = work,
+                      .before = std::move(call.before),
+                      .to_host = std::move(call.to_host),
+                      .to_device = std::move(call.to_device)};
+        auto outer = c10::make_intrusive<DeviceWork>(rank_, call.type, call.name, inputs, std::move(call.outputs),
+                                                     std::move(call.lists), *call.where);
+        outer->host_waits = settings_.blocking_wait || call.type == OpType::BARRIER;
+        if (coalescing_) coalesced_jobs_.emplace_back(std::move(job), outer);
+        else lane_->submit(std::move(job), outer);
+        made = std::move(outer);
+    } else {
+        const at::NoGradGuard guard;
+        for (const auto& step : call.before) step();
+        driver_->submit(work, !asynchronous && !coalescing_);
+    }
+    if (coalescing_) coalesced_.push_back(made);
+    return made;
+}
+
+// --- coalescing ----------------------------------------------------------------------------------
+
+/// A device's calls start at the end, when all of them have their pinned memory: its allocation may
+/// wait for what the device does. None of the calls waits for another one's end.
+void Backend::startCoalescing() {
+    TORCH_CHECK(!coalescing_, driver_->who(), ": startCoalescing: the calls before are not ended");
+    coalescing_ = true;
+    coalesced_.clear();
+    coalesced_jobs_.clear();
+}
+
+Backend::WorkPointer Backend::endCoalescing() {
+    TORCH_CHECK(coalescing_, driver_->who(), ": endCoalescing: no call of startCoalescing");
+    coalescing_ = false;
+    for (auto& [job, outer] : std::exchange(coalesced_jobs_, {})) lane_->submit(std::move(job), outer);
+    return c10::make_intrusive<CoalescedWork>(rank_, std::exchange(coalesced_, {}));
 }
 
 // --- reductions ----------------------------------------------------------------------------------
@@ -359,7 +508,7 @@ Backend::WorkPointer Backend::reduce_flat(Call&& call, const Tensor& in, Tensor 
         auto state = std::make_shared<GridSum>();
         state->elements = how.elements;
         state->count = count;
-        state->mine = {needed_exponent(how.elements.type, in.const_data_ptr(), count), 1};
+        call.before.push_back([state, in] { state->measure({in}); });
         call.stages.push_back([state](World& world) { return state->agree(world); });
         call.stages.push_back([state, in, out, root, how](World& world) {
             state->decide(world.size());
@@ -412,11 +561,14 @@ Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceO
     Call call{.type = OpType::ALLREDUCE, .name = "unisono:all_reduce", .outputs = tensors};
     const Tensor flat = call.writable(data, true);
     if (tensors.size() > 1) {
-        const at::NoGradGuard guard;
-        Tensor sum = flat.detach();
-        for (std::size_t i = 1; i < tensors.size(); ++i) fold_into(sum, tensors[i].view_as(sum), options.reduceOp);
-        call.after.push_back([flat, tensors] {
-            for (std::size_t i = 1; i < tensors.size(); ++i) Tensor(tensors[i]).copy_(flat.view_as(tensors[i]));
+        Tensors others;
+        for (std::size_t i = 1; i < tensors.size(); ++i) others.push_back(call.on_host(tensors[i]));
+        call.before.push_back([flat, others, how = options.reduceOp] {
+            Tensor sum = flat.detach();
+            for (const Tensor& other : others) fold_into(sum, other.view_as(sum), how);
+        });
+        call.after.push_back([flat, others] {
+            for (const Tensor& other : others) Tensor(other).copy_(flat.view_as(other));
         });
     }
     return reduce_flat(std::move(call), flat, flat, -1, options.reduceOp, options.timeout, options.asyncOp);
@@ -426,8 +578,9 @@ Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceO
 Backend::WorkPointer Backend::reduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
     const at::NoGradGuard guard;
     const Tensor& data = tensors.front();
-    TORCH_CHECK(data.device().is_cpu(), driver_->who(), ": all_reduce: unsupported device type: found a tensor on ",
-                data.device(), ", expected one on cpu");
+    TORCH_CHECK(data.device().is_cpu() && !(lane_ != nullptr && device::has(data)), driver_->who(),
+                ": all_reduce: unsupported device type: found a sparse tensor on ", data.device(),
+                ", expected one on cpu");
     TORCH_CHECK(static_cast<c10d::ReduceOp::RedOpType>(options.reduceOp) == c10d::ReduceOp::SUM, driver_->who(),
                 ": all_reduce: unsupported reduction operation: sparse tensors are summed only");
     auto state = std::make_shared<SparseSum>();
@@ -473,8 +626,8 @@ Backend::WorkPointer Backend::allreduce_coalesced(Tensors& tensors, const c10d::
                     tensors.front().scalar_type(), " and ", tensors[i].scalar_type());
     }
     Call call{.type = OpType::ALLREDUCE_COALESCED, .name = "unisono:all_reduce_coalesced", .outputs = tensors};
-    const Tensor flat = join_flat(tensors);
-    call.after.push_back([flat, tensors] { cut_flat(flat, tensors); });
+    const Tensor flat = call.joined(tensors);
+    call.cut(flat, tensors);
     return reduce_flat(std::move(call), flat, flat, -1, options.reduceOp, options.timeout, options.asyncOp);
 }
 
@@ -482,7 +635,7 @@ Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions
     const Tensor& data = root_tensor("reduce", tensors, options.rootRank, options.rootTensor);
     only("reduce", tensors);
     Call call{.type = OpType::REDUCE, .name = "unisono:reduce", .outputs = tensors};
-    const Tensor flat = rank_ == options.rootRank ? call.writable(data, true) : Call::flat(data);
+    const Tensor flat = rank_ == options.rootRank ? call.writable(data, true) : call.readable(data);
     return reduce_flat(std::move(call), flat, flat, options.rootRank, options.reduceOp, options.timeout,
                        options.asyncOp);
 }
@@ -508,7 +661,7 @@ Backend::WorkPointer Backend::scatter_flat(Call&& call, const Tensor& in, Tensor
         auto state = std::make_shared<GridSum>();
         state->elements = how.elements;
         state->count = count_of(in);
-        state->mine = {needed_exponent(how.elements.type, in.const_data_ptr(), state->count), 1};
+        call.before.push_back([state, in] { state->measure({in}); });
         call.stages.push_back([state](World& world) { return state->agree(world); });
         call.stages.push_back([state, in, out, how, mine, counts](World& world) {
             state->decide(world.size());
@@ -557,7 +710,7 @@ Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, std::vector<Tenso
     Call call{
         .type = OpType::REDUCE_SCATTER, .name = "unisono:reduce_scatter", .inputs = inputs[0], .outputs = outputs};
     const std::optional<Tensor> one = as_one(inputs[0]);
-    const Tensor in = one ? *one : join_flat(inputs[0]);
+    const Tensor in = one ? call.readable(*one) : call.joined(inputs[0]);
     const Tensor out = call.writable(output, false);
     return scatter_flat(std::move(call), in, out, options.reduceOp, options.timeout, options.asyncOp,
                         std::move(counts));
@@ -572,7 +725,8 @@ Backend::WorkPointer Backend::_reduce_scatter_base(Tensor& output, Tensor& input
               .inputs = {input},
               .outputs = {output}};
     const Tensor out = call.writable(output, false);
-    return scatter_flat(std::move(call), Call::flat(input), out, options.reduceOp, options.timeout, options.asyncOp);
+    const Tensor in = call.readable(input);
+    return scatter_flat(std::move(call), in, out, options.reduceOp, options.timeout, options.asyncOp);
 }
 
 Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -581,7 +735,7 @@ Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, 
                 ": reduce_scatter_tensor_coalesced: ", inputs.size(), " inputs and ", outputs.size(), " outputs");
     WorkPointer last;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-        if (last != nullptr) last->wait();
+        if (last != nullptr && !on_device(inputs[i])) last->wait();
         last = _reduce_scatter_base(outputs[i], inputs[i], options);
     }
     return last;
@@ -592,12 +746,11 @@ Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, 
 Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
     const Tensor& data = root_tensor("broadcast", tensors, options.rootRank, options.rootTensor);
     Call call{.type = OpType::BROADCAST, .name = "unisono:broadcast", .outputs = tensors};
-    const Tensor flat = rank_ == options.rootRank ? Call::flat(data) : call.writable(data, false);
-    if (tensors.size() > 1)
-        call.after.push_back([flat, tensors, root = place(options.rootTensor)] {
-            for (std::size_t i = 0; i < tensors.size(); ++i)
-                if (i != root) Tensor(tensors[i]).copy_(flat.view_as(tensors[i]));
-        });
+    const Tensor flat = rank_ == options.rootRank ? call.readable(data) : call.writable(data, false);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        if (i == place(options.rootTensor)) continue;
+        call.after.push_back([flat, other = call.on_host(tensors[i])] { Tensor(other).copy_(flat.view_as(other)); });
+    }
     call.stages.push_back([flat, root = static_cast<int>(options.rootRank)](World& world) {
         return world.start_broadcast(elements_of(flat.scalar_type()), flat.mutable_data_ptr(), count_of(flat), root);
     });
@@ -640,15 +793,13 @@ Backend::WorkPointer Backend::allgather(std::vector<Tensors>& outputs, Tensors& 
     Tensor out;
     const std::optional<Tensor> one = outputs.size() == 1 ? as_one(outputs[0]) : std::nullopt;
     if (one) {
-        out = *one;
+        out = call.writable(*one, false);
     } else {
-        out = room_for(outputs[0]);
-        call.after.push_back([out, outputs] {
-            for (const Tensors& list : outputs) cut_flat(out, list);
-        });
+        out = call.parted(outputs[0]);
+        for (std::size_t i = 1; i < outputs.size(); ++i) call.cut(out, outputs[i]);
     }
-    return gather_flat(std::move(call), inputs.size() == 1 ? Call::flat(input) : join_flat(inputs), out,
-                       options.timeout, options.asyncOp);
+    const Tensor in = inputs.size() == 1 ? call.readable(input) : call.joined(inputs);
+    return gather_flat(std::move(call), in, out, options.timeout, options.asyncOp);
 }
 
 Backend::WorkPointer Backend::_allgather_base(Tensor& output, Tensor& input, const c10d::AllgatherOptions& options) {
@@ -659,7 +810,8 @@ Backend::WorkPointer Backend::_allgather_base(Tensor& output, Tensor& input, con
               .inputs = {input},
               .outputs = {output}};
     const Tensor out = call.writable(output, false);
-    return gather_flat(std::move(call), Call::flat(input), out, options.timeout, options.asyncOp);
+    const Tensor in = call.readable(input);
+    return gather_flat(std::move(call), in, out, options.timeout, options.asyncOp);
 }
 
 /// outputs[rank][i] = that rank's inputs[i].
@@ -689,9 +841,9 @@ Backend::WorkPointer Backend::allgather_coalesced(std::vector<Tensors>& outputs,
     }
     Call call{
         .type = OpType::ALLGATHER_COALESCED, .name = "unisono:all_gather_coalesced", .inputs = inputs, .outputs = all};
-    const Tensor out = room_for(all);
-    call.after.push_back([out, all] { cut_flat(out, all); });
-    return gather_flat(std::move(call), join_flat(inputs), out, options.timeout, options.asyncOp);
+    const Tensor out = call.parted(all);
+    const Tensor in = call.joined(inputs);
+    return gather_flat(std::move(call), in, out, options.timeout, options.asyncOp);
 }
 
 Backend::WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -700,7 +852,7 @@ Backend::WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, 
                 ": all_gather_into_tensor_coalesced: ", inputs.size(), " inputs and ", outputs.size(), " outputs");
     WorkPointer last;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-        if (last != nullptr) last->wait();
+        if (last != nullptr && !on_device(inputs[i])) last->wait();
         last = _allgather_base(outputs[i], inputs[i], options);
     }
     return last;
@@ -716,12 +868,11 @@ Backend::WorkPointer Backend::gather(std::vector<Tensors>& outputs, Tensors& inp
         for_all_ranks("gather", "output", outputs);
         check_alike("gather", "the outputs", input, outputs[0]);
         call.outputs = outputs[0];
-        out = room_for(outputs[0]);
-        call.after.push_back([out, parts = outputs[0]] { cut_flat(out, parts); });
+        out = call.parted(outputs[0]);
     } else {
         TORCH_CHECK(outputs.empty(), driver_->who(), ": gather: requires empty output on non-root");
     }
-    call.stages.push_back([in = Call::flat(input), out, root = static_cast<int>(options.rootRank)](World& world) {
+    call.stages.push_back([in = call.readable(input), out, root = static_cast<int>(options.rootRank)](World& world) {
         return world.start_gather(elements_of(in.scalar_type()), in.const_data_ptr(), count_of(in),
                                   out.defined() ? out.mutable_data_ptr() : nullptr, root);
     });
@@ -737,7 +888,7 @@ Backend::WorkPointer Backend::scatter(Tensors& outputs, std::vector<Tensors>& in
     if (rank_ == options.rootRank) {
         for_all_ranks("scatter", "input", inputs);
         check_alike("scatter", "the inputs", output, inputs[0]);
-        in = join_flat(inputs[0]);
+        in = call.joined(inputs[0]);
     } else {
         TORCH_CHECK(inputs.empty(), driver_->who(), ": scatter: requires empty input on non-root");
     }
@@ -783,7 +934,7 @@ Backend::WorkPointer Backend::alltoall_base(Tensor& output, Tensor& input, std::
     Call call{
         .type = OpType::ALLTOALL_BASE, .name = "unisono:all_to_all_single", .inputs = {input}, .outputs = {output}};
     const Tensor out = call.writable(output, false);
-    call.stages.push_back([in = Call::flat(input), out, sends, receives](World& world) {
+    call.stages.push_back([in = call.readable(input), out, sends, receives](World& world) {
         return world.start_all_to_all(elements_of(in.scalar_type()), in.const_data_ptr(), out.mutable_data_ptr(), sends,
                                       receives);
     });
@@ -809,9 +960,8 @@ Backend::WorkPointer Backend::alltoall(Tensors& outputs, Tensors& inputs, const 
         receives.push_back(count_of(tensor));
     }
     Call call{.type = OpType::ALLTOALL, .name = "unisono:all_to_all", .inputs = inputs, .outputs = outputs};
-    const Tensor out = room_for(outputs);
-    call.after.push_back([out, outputs] { cut_flat(out, outputs); });
-    call.stages.push_back([in = join_flat(inputs), out, sends, receives](World& world) {
+    const Tensor out = call.parted(outputs);
+    call.stages.push_back([in = call.joined(inputs), out, sends, receives](World& world) {
         return world.start_all_to_all(elements_of(in.scalar_type()), in.const_data_ptr(), out.mutable_data_ptr(), sends,
                                       receives);
     });
@@ -819,8 +969,9 @@ Backend::WorkPointer Backend::alltoall(Tensors& outputs, Tensors& inputs, const 
 }
 
 Backend::WorkPointer Backend::send(Tensors& tensors, int peer, int tag) {
-    const Tensor flat = Call::flat(only("send", tensors));
+    const Tensor& data = only("send", tensors);
     Call call{.type = OpType::SEND, .name = "unisono:send", .outputs = tensors, .point_to_point = true};
+    const Tensor flat = call.readable(data);
     call.stages.push_back([flat, peer, tag](World& world) {
         return world.start_send(elements_of(flat.scalar_type()), flat.const_data_ptr(), count_of(flat), peer, tag);
     });
@@ -841,6 +992,9 @@ Backend::WorkPointer Backend::recv(Tensors& tensors, int peer, int tag) {
 
 Backend::WorkPointer Backend::barrier(const c10d::BarrierOptions& options) {
     Call call{.type = OpType::BARRIER, .name = "unisono:barrier"};
+    if (lane_ != nullptr && options.device && device::has(*options.device) &&
+        (options.device->is_cpu() || options.device->has_index()))
+        call.where = options.device;
     call.stages.push_back([](World& world) { return world.start_barrier(); });
     return launch(std::move(call), options.timeout, options.asyncOp);
 }
@@ -912,17 +1066,15 @@ Backend::WorkPointer Backend::sum_exactly(const Tensors& addends, Tensor out, do
     state->elements = elements;
     state->count = count_of(out);
     state->addends = static_cast<std::int64_t>(addends.size());
-    std::int32_t needed = un::Grid::nothing;
+    Call call{.type = OpType::ALLREDUCE, .name = "unisono:sum_exactly", .outputs = {out}};
     Tensors flat;
     for (const Tensor& addend : addends) {
         check("sum_exactly", addend);
         TORCH_CHECK(addend.numel() == out.numel() && addend.scalar_type() == out.scalar_type(), driver_->who(),
                     ": sum_exactly: an addend differs from the output in size or type");
-        flat.push_back(Call::flat(addend));
-        needed = std::max(needed, needed_exponent(elements.type, flat.back().const_data_ptr(), state->count));
+        flat.push_back(call.readable(addend));
     }
-    state->mine = {needed, state->addends};
-    Call call{.type = OpType::ALLREDUCE, .name = "unisono:sum_exactly", .outputs = {out}};
+    call.before.push_back([state, flat] { state->measure(flat); });
     const Tensor result = call.writable(out, false);
     call.stages.push_back([state](World& world) { return state->agree(world); });
     call.stages.push_back([state, flat, result, elements](World& world) {

@@ -1,16 +1,19 @@
 #pragma once
 
 /// \file The process group `unisono`: c10d's interface over a `World`. Every call returns
-/// immediately. driver.hpp says which thread advances it.
+/// immediately. driver.hpp says which thread advances it, and lane.hpp how tensors of a device
+/// travel.
 
 #include "driver.hpp"
 #include "elements.hpp"
+#include "lane.hpp"
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace unisono_torch {
@@ -24,6 +27,7 @@ struct Settings {
         /// Floating-point sums are exact but for one rounding, so their bits depend only on the
         /// addends.
         false;
+    bool blocking_wait = false; ///< `wait()` for tensors of a device waits on the host, too
     std::vector<uint64_t> global_ranks = {};
     std::vector<std::string> hosts = {}; ///< names that separate ranks
 };
@@ -41,6 +45,9 @@ public:
     c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
     void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
     bool supportsSplitting() const override { return true; }
+    bool supportsCoalescing() const override { return lane_ != nullptr; }
+    void startCoalescing() override;
+    WorkPointer endCoalescing() override;
     c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                             const c10::intrusive_ptr<Options>& options) override;
     [[nodiscard]] std::string transport() const { return transport_; }
@@ -74,11 +81,11 @@ public:
 
     uint64_t getSequenceNumberForGroup() override { return sequence_; }
     void setSequenceNumberForGroup() override {}
-    void abort() override { driver_->abort("abort() on the process group"); }
-    void shutdown() override { driver_->shut_down(); }
-    c10d::ErrorType getError() override {
-        return driver_->has_failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
-    }
+    void abort() override;
+    void shutdown() override { end(options_->timeout); }
+    c10d::ErrorType getError() override;
+    /// Says goodbye to the other ranks. Calls of a device that are in flight have `longest` to end.
+    void end(std::chrono::milliseconds longest);
 
     /// out = the exact sum of all ranks' addends, rounded once, times `factor`. Every rank gives
     /// the same number of addends, each with the shape of `out`.
@@ -104,6 +111,7 @@ private:
     /// Checks for one list with a tensor for each rank. `which`: input or output.
     void for_all_ranks(const char* what, const char* which, const std::vector<Tensors>& lists) const;
     void check_root(const char* what, int64_t root) const;
+    [[nodiscard]] bool on_device(const Tensor& tensor) const;
     [[nodiscard]] bool on_grid(const Combination& how) const {
         return reproducible_ && how.reduction.kind == un::ReductionKind::sum && has_grid(how.elements.type);
     }
@@ -114,6 +122,10 @@ private:
     bool reproducible_;
     std::string transport_;
     std::shared_ptr<Driver> driver_;
+    std::unique_ptr<Lane> lane_; ///< if every rank sees a device
+    bool coalescing_ = false;
+    std::vector<WorkPointer> coalesced_;
+    std::vector<std::pair<Lane::Job, c10::intrusive_ptr<DeviceWork>>> coalesced_jobs_;
     std::atomic<std::uint64_t> sequence_{0};
     std::uint64_t monitored_ = 0;
 };

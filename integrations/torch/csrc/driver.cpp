@@ -61,6 +61,10 @@ void throw_as_torch(const std::string& who, const un::error& what) {
 Work::Work(int rank, c10d::OpType type, const char* name, const std::vector<at::Tensor>& inputs,
            std::vector<at::Tensor> outputs, std::vector<std::vector<at::Tensor>> lists)
     : c10d::Work(rank, type, name, inputs), name_(name), outputs_(std::move(outputs)), lists_(std::move(lists)) {
+    make_future();
+}
+
+void Work::make_future() {
     c10::TypePtr tensors = c10::ListType::create(c10::TensorType::get());
     future_ = c10::make_intrusive<c10::ivalue::Future>(lists_.empty() ? std::move(tensors)
                                                                       : c10::ListType::create(std::move(tensors)));

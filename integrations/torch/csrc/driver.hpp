@@ -38,6 +38,8 @@ public:
     /// otherwise `outputs`.
     Work(int rank, c10d::OpType type, const char* name, const std::vector<at::Tensor>& inputs,
          std::vector<at::Tensor> outputs, std::vector<std::vector<at::Tensor>> lists = {});
+    /// The host's part of a call on a device's tensors (lane.hpp), which no profiler sees.
+    Work(int rank, c10d::OpType type, const char* name) : c10d::Work(rank, type), name_(name) { make_future(); }
 
     bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
     void abort() override;
@@ -56,6 +58,7 @@ public:
 
 private:
     friend class Driver;
+    void make_future();
     void conclude() noexcept;
     void announce() noexcept;
     [[noreturn]] void throw_early(std::chrono::milliseconds waited, const std::string& what) const;

@@ -18,7 +18,7 @@ constexpr un::nanoseconds longest_callback = 5'000'000'000;
 
 c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                          std::chrono::milliseconds timeout, const std::string& name,
-                                         const std::string& transport, bool reproducible,
+                                         const std::string& transport, bool reproducible, bool blocking_wait,
                                          const std::vector<uint64_t>& global_ranks,
                                          const std::vector<std::string>& hosts) {
     return join_group(store, rank, size,
@@ -26,6 +26,7 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& 
                                .name = name,
                                .transport = transport,
                                .reproducible = reproducible,
+                               .blocking_wait = blocking_wait,
                                .global_ranks = global_ranks,
                                .hosts = hosts});
 }
@@ -65,8 +66,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     using namespace unisono_torch;
     leave_by_status();
     module.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
-               py::arg("name"), py::arg("transport"), py::arg("reproducible"), py::arg("global_ranks"),
-               py::arg("hosts"), py::call_guard<py::gil_scoped_release>());
+               py::arg("name"), py::arg("transport"), py::arg("reproducible"), py::arg("blocking_wait"),
+               py::arg("global_ranks"), py::arg("hosts"), py::call_guard<py::gil_scoped_release>());
     module.def(
         "sum_exactly",
         [](const c10::intrusive_ptr<c10d::Backend>& backend, const std::vector<at::Tensor>& addends,
@@ -76,5 +77,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
         py::call_guard<py::gil_scoped_release>());
     module.def("transport",
                [](const c10::intrusive_ptr<c10d::Backend>& backend) { return ours(backend, "transport").transport(); });
+    module.attr("knows_devices") = device::built;
     module.def("say_goodbye", &say_goodbye, py::call_guard<py::gil_scoped_release>());
 }

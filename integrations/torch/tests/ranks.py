@@ -12,6 +12,13 @@ import torch
 import torch.multiprocessing as multiprocessing
 
 
+def plays_device() -> bool:
+    """Whether this build's tensors of the host play those of a device (tests/stand_in)."""
+    import unisono_torch
+
+    return hasattr(ctypes.CDLL(unisono_torch._C.__file__), "stand_in_enqueue")
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

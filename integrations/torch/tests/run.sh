@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Builds the extension in a folder and tests it:
-#     bash integrations/torch/tests/run.sh FOLDER
+#     bash integrations/torch/tests/run.sh FOLDER [--stand_in | --device]
+# --stand_in: the build in which tensors of the host play those of a device (tests/stand_in), which
+# has all tests. --device: those of tensors of a device alone, on this machine's GPUs.
 # UNISONO_TEST_TORCH names a Python that has PyTorch, setuptools and ninja. Without it the test is
 # skipped.
 set -euo pipefail
@@ -14,10 +16,24 @@ if ! "$python" -c 'import torch' 2>/dev/null; then
     echo "skipped: $python has no PyTorch"
     exit 77
 fi
+which=${2:-}
+case $which in
+"") ;;
+--stand_in) export UNISONO_TORCH_DEVICE=stand_in ;;
+--device) export UNISONO_TORCH_DEVICE=cuda ;;
+*) echo "usage: bash $0 FOLDER [--stand_in | --device]; found '$which'" >&2; exit 2 ;;
+esac
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 cd "$here"
 UNISONO_TORCH_FLAGS=${UNISONO_TORCH_FLAGS:--O1} "$python" setup.py -q build --build-base "$folder" --build-lib "$folder/package"
 cd "$folder" # the ranks of some tests are `python -c`, which would find the package's sources here
-PYTHONPATH=$folder/package "$python" "$here/tests/test_unisono_torch.py"
-PYTHONPATH=$folder/package "$python" "$here/tests/test_futures.py"
+export PYTHONPATH=$folder/package
+[ "$which" = --device ] || {
+    # A script's own work on the stand-in's tensors is done by the host at once.
+    [ "$which" != --stand_in ] || export UNISONO_TORCH_BLOCKING_WAIT=1
+    "$python" "$here/tests/test_unisono_torch.py"
+    "$python" "$here/tests/test_futures.py"
+    unset UNISONO_TORCH_BLOCKING_WAIT
+}
+[ -z "$which" ] || "$python" "$here/tests/test_device.py"

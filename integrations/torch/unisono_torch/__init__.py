@@ -1,4 +1,4 @@
-"""The process group ``unisono`` for ``torch.distributed``: collectives of CPU tensors by Unisono.
+"""The process group ``unisono`` for ``torch.distributed``: collectives of tensors of CPUs and GPUs by Unisono.
 
     import torch.distributed as dist
     import unisono_torch
@@ -39,10 +39,13 @@ class Options:
         By default what the environment's UNISONO_TORCH_REPRODUCIBLE says (0 or 1), else not.
     transport: "auto" (shared memory where all ranks share a host, otherwise shared memory within hosts and sockets between them),
         "shared_memory", "hosts" or "tcp"; the same on all ranks. By default UNISONO_TORCH_TRANSPORT, else "auto".
+    blocking_wait: what ``wait()`` does for tensors of a GPU. By default only the current stream waits; with True the host waits, too, so
+        that an error is thrown there and not by a later call. By default UNISONO_TORCH_BLOCKING_WAIT, else not.
     """
 
     reproducible: bool = dataclasses.field(default_factory=lambda: _truth("UNISONO_TORCH_REPRODUCIBLE"))
     transport: str = dataclasses.field(default_factory=lambda: os.environ.get("UNISONO_TORCH_TRANSPORT", "auto"))
+    blocking_wait: bool = dataclasses.field(default_factory=lambda: _truth("UNISONO_TORCH_BLOCKING_WAIT"))
 
 
 _joined_by = None  # the process that joined the first group
@@ -72,6 +75,7 @@ def _create(options, backend_options):
         name=options.group_id,
         transport=chosen.transport,
         reproducible=chosen.reproducible,
+        blocking_wait=chosen.blocking_wait,
         global_ranks=ranks,
         hosts=hosts,
     )
@@ -79,7 +83,7 @@ def _create(options, backend_options):
 
 def _backend_of(group):
     group = dist.group.WORLD if group is None else group
-    return group._get_backend(torch.device("cpu"))
+    return group._get_backend(next(iter(group._device_types)))  # one for all of them
 
 
 def transport(group=None) -> str:
@@ -124,7 +128,7 @@ class MicroBatches:
         for mine, part in zip(kept, buffer.split([parameter.numel() for parameter in parameters])):
             mine.append(part.clone())
         if len(kept[0]) < self.count:
-            future = torch.futures.Future()
+            future = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
             future.set_result(torch.zeros_like(buffer))
             return future
         addends = [torch.cat(parts) for parts in zip(*kept)]
@@ -134,5 +138,6 @@ class MicroBatches:
         return work.get_future().then(lambda done: done.value()[0])
 
 
-dist.Backend.register_backend("unisono", _create, extended_api=True, devices=["cpu"])
+_devices = ["cpu", "cuda"] if _C.knows_devices and torch.cuda.is_available() else ["cpu"]
+dist.Backend.register_backend("unisono", _create, extended_api=True, devices=_devices)
 atexit.register(_C.say_goodbye)

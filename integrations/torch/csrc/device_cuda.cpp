@@ -1,0 +1,109 @@
+#include "device.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGraphsUtils.cuh>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+namespace unisono_torch::device {
+
+const bool built = true;
+const char* const name = "cuda";
+
+struct Event::State {
+    at::cuda::CUDAEvent event{cudaEventDisableTiming};
+};
+struct Stream::State {
+    c10::cuda::CUDAStream stream;
+};
+
+namespace {
+
+using WaitForValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+
+/// A call of the driver, to which PyTorch does not link.
+WaitForValue wait_for_value() {
+    static const WaitForValue found = [] {
+        void* entry = nullptr;
+        cudaDriverEntryPointQueryResult answer = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+        C10_CUDA_CHECK(
+            cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &entry, 12000, cudaEnableDefault, &answer));
+#else
+        C10_CUDA_CHECK(cudaGetDriverEntryPoint("cuStreamWaitValue32", &entry, cudaEnableDefault, &answer));
+#endif
+        TORCH_CHECK(answer == cudaDriverEntryPointSuccess && entry != nullptr,
+                    "unisono: CUDA's driver has no cuStreamWaitValue32; expected one of CUDA 12.0 or newer");
+        return reinterpret_cast<WaitForValue>(entry);
+    }();
+    return found;
+}
+
+} // namespace
+
+int count() { return c10::cuda::device_count(); }
+bool has(const at::Device& device) { return device.is_cuda(); }
+
+at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) {
+    return at::empty(sizes, at::TensorOptions().dtype(type).device(at::kCPU).pinned_memory(true));
+}
+
+void refuse_capture(const std::string& who, const std::string& call) {
+    TORCH_CHECK(at::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None, who, ": ", call,
+                ": the current stream is being captured into a graph; expected calls outside of captures, because the "
+                "host takes part in them");
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> make_future(c10::TypePtr type, const at::Device& device) {
+    return c10::make_intrusive<c10::ivalue::Future>(std::move(type), std::vector<c10::Device>{device});
+}
+
+bool Event::has_passed() const { return state_->event.query(); }
+void Event::hold_current_stream() const {
+    state_->event.block(c10::cuda::getCurrentCUDAStream(state_->event.device_index()));
+}
+
+// Another priority than most streams of programs have: its work does not queue behind theirs.
+Stream::Stream(const at::Device& device)
+    : state_(std::make_shared<State>(State{c10::cuda::getStreamFromPool(true, device.index())})) {}
+
+void Stream::follow_current() {
+    at::cuda::CUDAEvent now(cudaEventDisableTiming);
+    now.record(c10::cuda::getCurrentCUDAStream(state_->stream.device_index()));
+    now.block(state_->stream);
+}
+
+void Stream::run(std::function<void()> work) {
+    const c10::cuda::CUDAStreamGuard here(state_->stream);
+    work();
+}
+
+void Stream::wait_for(const Word& word) {
+    const c10::cuda::CUDAGuard here(state_->stream.device_index());
+    void* seen = nullptr;
+    C10_CUDA_CHECK(cudaHostGetDevicePointer(&seen, word.at, 0));
+    const CUresult answer = wait_for_value()(state_->stream.stream(), reinterpret_cast<CUdeviceptr>(seen), word.value,
+                                             CU_STREAM_WAIT_VALUE_GEQ);
+    TORCH_CHECK(answer == CUDA_SUCCESS, "unisono: cuStreamWaitValue32: CUDA error ", static_cast<int>(answer));
+}
+
+Event Stream::mark() {
+    auto made = std::make_shared<Event::State>();
+    made->event.record(state_->stream);
+    return Event(std::move(made));
+}
+
+bool Stream::complete(c10::ivalue::Future& future, const c10::IValue& value) {
+    const c10::cuda::CUDAStreamGuard here(state_->stream);
+    future.markCompleted(value);
+    return true;
+}
+
+} // namespace unisono_torch::device

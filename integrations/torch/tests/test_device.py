@@ -1,0 +1,421 @@
+"""Tensors of a device: those of a GPU, if there is one, or those of the host where the stand-in's build plays a device with them."""
+
+import ctypes
+import datetime
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import torch
+import torch.distributed as dist
+from ranks import free_port, plays_device, run
+from test_unisono_torch import batches, expect_error, numbers, same, small_model
+
+import unisono_torch
+from unisono_torch import _C
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# A script's own work on the stand-in's tensors is done by the host at once, so the host must wait.
+WAITING = {"UNISONO_TORCH_BLOCKING_WAIT": "1"} if DEVICE == "cpu" else {}
+# Processes that share a GPU take turns in slices of time.
+FEW = 2 if DEVICE == "cuda" else 3
+
+
+class CurrentStream:
+    """The stream on which a script's work on tensors is."""
+
+    def __init__(self):
+        self.kept = []  # functions that the stream calls later
+        if DEVICE == "cpu":
+            self.library = ctypes.CDLL(_C.__file__)
+
+    def enqueue(self, work):
+        if DEVICE == "cuda":
+            return work()
+        self.kept.append(ctypes.CFUNCTYPE(None)(work))
+        self.library.stand_in_enqueue(self.kept[-1])
+
+    def hold(self, seconds):
+        if DEVICE == "cuda":
+            torch.cuda._sleep(int(seconds * 2e9))
+        else:
+            self.enqueue(lambda: time.sleep(seconds))
+
+    def synchronize(self):
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()
+        else:
+            self.library.stand_in_synchronize()
+
+
+def tensor(values, **options):
+    return torch.tensor(values, device=DEVICE, **options)
+
+
+def use_device():
+    if DEVICE == "cuda":
+        torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
+
+
+def warm(stream):
+    x = torch.ones(10, device=DEVICE)
+    dist.all_reduce(x)
+    stream.synchronize()
+
+
+def host_goes_on():
+    use_device()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    stream = CurrentStream()
+    warm(stream)
+    x = torch.full((1000,), float(rank), device=DEVICE)
+    seen = []
+    stream.hold(1.0 if rank == 0 else 2.0)
+    stream.enqueue(lambda: x.add_(10))
+    begun = time.monotonic()
+    work = dist.all_reduce(x, async_op=True)
+    work.wait()
+    stream.enqueue(lambda: seen.append(x.clone()))
+    waited = time.monotonic() - begun
+    assert waited < 0.5, f"the host waited {waited} s"
+    assert not work.is_completed()
+    stream.synchronize()
+    assert work.is_completed()
+    assert seen[0].tolist() == [10.0 * size + sum(range(size))] * 1000, seen[0][:3]
+    return True
+
+
+def messages(rank, size):
+    """Large ones in both directions at once, the sends first."""
+    right, left = (rank + 1) % size, (rank - 1) % size
+    a, b = torch.zeros(1_000_000, device=DEVICE), torch.full((1_000_000,), float(rank), device=DEVICE)
+    works = [dist.isend(b, right), dist.irecv(a, left)]
+    for work in works:
+        work.wait()
+    assert a[-1].item() == left
+    a.zero_()
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, b, right), dist.P2POp(dist.irecv, a, left)]):
+        work.wait()
+    assert a[-1].item() == left
+    if rank == 0:
+        dist.send(b, 1, tag=5)
+    elif rank == 1:
+        dist.recv(a, 0, tag=5)
+        assert a[-1].item() == 0.0
+
+
+def all_calls():
+    use_device()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    op = dist.ReduceOp
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64):
+        for count in (1, 5000):
+            every = [numbers(r, size * count, dtype) for r in range(size)]
+            total = sum(each.double() for each in every)
+            x = every[rank].to(DEVICE, copy=True)
+            dist.all_reduce(x)
+            same(x.cpu(), total.to(dtype), dtype, "all_reduce")
+            x = every[rank].to(DEVICE, copy=True)
+            dist.broadcast(x, size - 1)
+            assert torch.equal(x.cpu(), every[-1])
+            part = torch.zeros(count, dtype=dtype, device=DEVICE)
+            dist.reduce_scatter_tensor(part, every[rank].to(DEVICE, copy=True))
+            same(part.cpu(), total.to(dtype).chunk(size)[rank], dtype, "reduce_scatter_tensor")
+            got = torch.zeros(size, size * count, dtype=dtype, device=DEVICE)
+            dist.all_gather_into_tensor(got, every[rank].to(DEVICE, copy=True))
+            assert torch.equal(got.cpu(), torch.stack(every))
+            apart = [torch.zeros(size * count, dtype=dtype, device=DEVICE) for _ in range(size)]
+            dist.all_gather(apart, every[rank].to(DEVICE, copy=True))
+            assert all(torch.equal(one.cpu(), other) for one, other in zip(apart, every))
+            got = torch.zeros(size * count, dtype=dtype, device=DEVICE)
+            dist.all_to_all_single(got, every[rank].to(DEVICE, copy=True))
+            assert torch.equal(got.cpu(), torch.cat([each.chunk(size)[rank] for each in every]))
+
+    rows = torch.full((sum(range(1, size + 1)), 3), float(rank), device=DEVICE)
+    got = torch.zeros((rank + 1) * size, 3, device=DEVICE)
+    dist.all_to_all_single(got, rows, [rank + 1] * size, list(range(1, size + 1)))
+    assert got[:, 0].tolist() == [float(r) for r in range(size) for _ in range(rank + 1)]
+    outs = [torch.zeros(rank + 1, device=DEVICE) for _ in range(size)]
+    dist.all_to_all(outs, [torch.full((r + 1,), float(rank), device=DEVICE) for r in range(size)])
+    assert [each[0].item() for each in outs] == [float(r) for r in range(size)]
+    square = torch.arange(16.0, device=DEVICE).reshape(4, 4).t()
+    dist.all_reduce(square)
+    assert square.tolist() == (size * torch.arange(16.0).reshape(4, 4).t()).tolist()
+    dist.all_reduce(torch.zeros(0, device=DEVICE))
+    x = tensor([1 + 2j * rank])
+    dist.all_reduce(x)
+    assert x.tolist() == [size + 1j * size * (size - 1)]
+    x = tensor([2.0 * rank, 1.0])
+    dist.all_reduce(x, op.AVG)
+    assert x.tolist() == [size - 1.0, 1.0]
+    x = tensor([rank])
+    dist.reduce(x, 0, op.MAX)
+    assert rank != 0 or x.item() == size - 1
+    parts = [torch.zeros(2, device=DEVICE) for _ in range(size)] if rank == 0 else None
+    dist.gather(torch.full((2,), float(rank), device=DEVICE), parts, 0)
+    assert rank != 0 or [each[1].item() for each in parts] == [float(r) for r in range(size)]
+    part = torch.zeros(2, device=DEVICE)
+    dist.scatter(part, [torch.full((2,), float(r), device=DEVICE) for r in range(size)] if rank == 0 else None, 0)
+    assert part.tolist() == [float(rank)] * 2
+
+    if size > 1:
+        messages(rank, size)
+
+    # Coalesced: one work for all.
+    device = torch.device(DEVICE)
+    tensors = [torch.full((n,), float(rank), device=DEVICE) for n in (3, 1000)]
+    with dist._coalescing_manager(device=device, async_ops=True) as manager:
+        for x in tensors:
+            dist.all_reduce(x)
+    manager.wait()
+    assert [x[-1].item() for x in tensors] == [sum(range(size)) * 1.0] * 2
+    outs = [torch.zeros(size * n, device=DEVICE) for n in (3, 1000)]
+    with dist._coalescing_manager(device=device):
+        for x, out in zip(tensors, outs):
+            dist.all_gather_into_tensor(out, x + rank)
+    assert [out[-1].item() for out in outs] == [sum(range(size)) + size - 1.0] * 2
+    backend = dist.group.WORLD._get_backend(device)
+    assert backend.supports_coalescing
+    backend._start_coalescing()
+    works = [dist.broadcast(x, 0, async_op=True) for x in tensors]
+    whole = backend._end_coalescing()
+    whole.wait()
+    assert len(works) == 2 and whole.is_completed() or DEVICE == "cuda"
+    dist.barrier()
+    return True
+
+
+def future():
+    use_device()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    x = torch.full((5,), float(rank), device=DEVICE)
+    doubled = dist.all_reduce(x, async_op=True).get_future().then(lambda done: 2 * done.value()[0])
+    assert doubled.wait().tolist() == [size * (size - 1.0)] * 5
+    return True
+
+
+def hash_of(model):
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def micro_batches(replicas):
+    use_device()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    model = torch.nn.parallel.DistributedDataParallel(small_model().to(DEVICE), bucket_cap_mb=0.003)
+    unisono_torch.MicroBatches(model, replicas // size)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    data = [(x.to(DEVICE), y.to(DEVICE)) for x, y in batches(6 * replicas)]
+    for update in range(6):
+        for x, y in data[replicas * update : replicas * (update + 1)][rank::size]:
+            torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return hash_of(model.module)
+
+
+def reproducible_sum():
+    use_device()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    found = []
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        for turned in (False, True):
+            part = size - 1 - rank if turned else rank
+            x = (numbers(part, 3000, dtype) * 10.0 ** (part % 3)).to(DEVICE)
+            dist.all_reduce(x)
+            found.append(hashlib.sha256(x.cpu().view(torch.uint8).numpy().tobytes()).hexdigest()[:8])
+    assert found[::2] == found[1::2], found
+    return found
+
+
+def one_is_late():
+    """The others' streams go on after the timeout, with NaN, and the next call says why."""
+    use_device()
+    stream = CurrentStream()
+    warm(stream)
+    x = torch.ones(1000, device=DEVICE)
+    if dist.get_rank() == 1:
+        time.sleep(5)
+        return expect_error(lambda: dist.all_reduce(x, async_op=True).wait(datetime.timedelta(seconds=20)), "rank 1")
+    dist.all_reduce(x)
+    seen = []
+    stream.enqueue(lambda: seen.append(x.clone()))
+    stream.synchronize()
+    assert seen[0].isnan().all(), seen[0][:3]
+    time.sleep(0.5)
+    return expect_error(lambda: dist.all_reduce(x), "timeout", "rank 1")
+
+
+def stream_is_stuck():
+    use_device()
+    stream = CurrentStream()
+    warm(stream)
+    x = torch.ones(10, device=DEVICE)
+    if dist.get_rank() == 0:
+        stream.hold(5)
+    text = expect_error(lambda: dist.all_reduce(x, async_op=True).wait(datetime.timedelta(seconds=20)), "rank 0")
+    stream.synchronize()
+    return text
+
+
+def one_dies():
+    use_device()
+    stream = CurrentStream()
+    warm(stream)
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    x = torch.ones(1000, device=DEVICE)
+    begun = time.monotonic()
+    expect_error(lambda: dist.all_reduce(x, async_op=True).wait(datetime.timedelta(seconds=20)), "rank 1")
+    return time.monotonic() - begun
+
+
+def abort():
+    use_device()
+    stream = CurrentStream()
+    warm(stream)
+    x = torch.ones(10, device=DEVICE)
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(x, async_op=True)
+        dist.group.WORLD._get_backend(torch.device(DEVICE)).abort()
+        return expect_error(lambda: work.wait(datetime.timedelta(seconds=20)), "rank 0", "abort")
+    time.sleep(1)
+    return expect_error(lambda: dist.all_reduce(x, async_op=True).wait(datetime.timedelta(seconds=20)), "rank 0", "abort")
+
+
+def early_wait():
+    """A wait with a timeout is of the host, and no fault."""
+    use_device()
+    stream = CurrentStream()
+    warm(stream)
+    x = torch.full((10,), 1.0, device=DEVICE)
+    if dist.get_rank() == 1:
+        time.sleep(2)
+    work = dist.all_reduce(x, async_op=True)
+    if dist.get_rank() == 0:
+        expect_error(lambda: work.wait(datetime.timedelta(seconds=0.2)), "goes on until its own timeout")
+    work.wait(datetime.timedelta(seconds=20))
+    return x.tolist()
+
+
+def left_in_flight():
+    """A group is destroyed when its calls have ended."""
+    use_device()
+    x = torch.full((10,), 1.0, device=DEVICE)
+    if dist.get_rank() == 1:
+        time.sleep(1)
+    dist.all_reduce(x, async_op=True)
+    dist.destroy_process_group()
+    CurrentStream().synchronize()
+    return x.tolist()
+
+
+SCRIPT = """
+import hashlib, os, torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+import unisono_torch
+
+torch.set_num_threads(1)
+dist.init_process_group("unisono")
+rank, size = dist.get_rank(), dist.get_world_size()
+device = torch.device("cuda", rank % torch.cuda.device_count()) if torch.cuda.is_available() else torch.device("cpu")
+if device.type == "cuda":
+    torch.cuda.set_device(device)
+for kind in ("ddp", "fsdp2"):
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.Tanh(), torch.nn.Linear(50, 1)).to(device)
+    if kind == "ddp":
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    else:
+        fully_shard(model, mesh=dist.init_device_mesh(device.type, (size,)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    generator = torch.Generator().manual_seed(11)
+    for _ in range(5):
+        x, y = torch.randn(8, 20, generator=generator).to(device), torch.randn(8, 1, generator=generator).to(device)
+        loss = torch.nn.functional.mse_loss(model(x[rank::size]), y[rank::size])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    dist.all_reduce(loss := loss.detach(), dist.ReduceOp.AVG)
+    if rank == 0:
+        print(kind, loss.item(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+class Device(unittest.TestCase):
+    def test_host_does_not_wait(self):
+        run(2, host_goes_on)
+
+    @unittest.skipIf(DEVICE == "cuda", "only the stand-in can leave out an event")
+    def test_missing_event_is_noticed(self):
+        for which in ("begin", "end"):
+            with self.subTest(which), self.assertRaises(AssertionError):
+                run(2, host_goes_on, environment={"UNISONO_STAND_IN_WITHOUT": which})
+
+    def test_all_calls(self):
+        run(1, all_calls, environment=WAITING)
+        run(2, all_calls, environment=WAITING)
+        run(FEW, all_calls, environment=WAITING | {"UNISONO_TORCH_TRANSPORT": "tcp"})
+
+    def test_futures(self):
+        run(2, future)
+
+    def test_one_hash_for_any_number_of_workers(self):
+        hashes = {size: set(run(size, micro_batches, 4, environment=WAITING, timeout_s=100, deadline_s=200)) for size in (1, 2, 4)}
+        print("hashes:", hashes)
+        self.assertEqual(len(set.union(*hashes.values())), 1)
+
+    def test_reproducible_sums(self):
+        found = run(FEW, reproducible_sum, environment=WAITING | {"UNISONO_TORCH_REPRODUCIBLE": "1"})
+        self.assertEqual(found, [found[0]] * FEW)
+
+    def test_scripts_under_torchrun(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = os.path.join(folder, "script.py")
+            with open(script, "w") as file:
+                file.write(SCRIPT)
+            losses = {}
+            for size in (1, 2):
+                command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size)]
+                command += ["--master-port", str(free_port()), script]
+                done = subprocess.run(command, env=os.environ | WAITING, capture_output=True, text=True, timeout=200)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                losses[size] = [line.split() for line in done.stdout.splitlines()]
+                self.assertEqual([kind for kind, _ in losses[size]], ["ddp", "fsdp2"])
+        for (_, alone), (_, together) in zip(*losses.values()):
+            self.assertAlmostEqual(float(alone), float(together), places=5)
+
+
+class Faults(unittest.TestCase):
+    def test_late_rank_is_named(self):
+        run(2, one_is_late, timeout_s=2)
+
+    def test_stuck_stream_is_named(self):
+        run(2, stream_is_stuck, timeout_s=2)
+
+    def test_killed_rank_is_named(self):
+        self.assertLess(run(2, one_dies, may_die=(1,))[0], 20)
+
+    def test_abort(self):
+        run(2, abort)
+
+    def test_early_wait_is_no_fault(self):
+        self.assertEqual(run(2, early_wait), [[2.0] * 10] * 2)
+
+    def test_group_ends_after_its_calls(self):
+        self.assertEqual(run(2, left_in_flight), [[2.0] * 10] * 2)
+
+
+if __name__ == "__main__":
+    if DEVICE == "cpu" and not plays_device():
+        print("skipped: no GPU, and this build is not the stand-in's")
+        sys.exit(0)
+    unittest.main(verbosity=2)
