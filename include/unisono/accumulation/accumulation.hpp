@@ -180,12 +180,12 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 
-UNISONO_DEFINITION AccumulationWindow NoAccumulation::window(std::int64_t hosted) const {
+[[gnu::cold]] UNISONO_DEFINITION AccumulationWindow NoAccumulation::window(std::int64_t hosted) const {
     accumulation::check_target(name, "hosted", hosted);
     return {{.micro_batches = hosted}, ShortWindow::keep};
 }
 
-UNISONO_DEFINITION AccumulationWindow Accumulate::window(std::int64_t hosted) const {
+[[gnu::cold]] UNISONO_DEFINITION AccumulationWindow Accumulate::window(std::int64_t hosted) const {
     accumulation::check_target(name, "steps", steps);
     accumulation::check_target(name, "hosted", hosted);
     if (steps % hosted != 0)
@@ -194,13 +194,13 @@ UNISONO_DEFINITION AccumulationWindow Accumulate::window(std::int64_t hosted) co
     return {{.micro_batches = steps}, short_window};
 }
 
-UNISONO_DEFINITION AccumulationWindow AccumulateSamples::window(std::int64_t hosted) const {
+[[gnu::cold]] UNISONO_DEFINITION AccumulationWindow AccumulateSamples::window(std::int64_t hosted) const {
     accumulation::check_target(name, "samples", samples);
     accumulation::check_target(name, "hosted", hosted);
     return {{.samples = samples}, short_window};
 }
 
-UNISONO_DEFINITION AccumulationWindow AccumulateTokens::window(std::int64_t hosted) const {
+[[gnu::cold]] UNISONO_DEFINITION AccumulationWindow AccumulateTokens::window(std::int64_t hosted) const {
     accumulation::check_target(name, "tokens", tokens);
     accumulation::check_target(name, "hosted", hosted);
     return {{.tokens = tokens}, short_window};

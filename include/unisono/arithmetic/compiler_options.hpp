@@ -120,7 +120,7 @@ UNISONO_NO_CONTRACTION_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void check_compiler_options() {
+[[gnu::cold]] UNISONO_DEFINITION void check_compiler_options() {
     if (refused_option.option == nullptr) return;
     throw error(ErrorCode::refused,
                 concat({"Unisono promises bits: ", refused_option.file, " was compiled with ", refused_option.option,

@@ -7,6 +7,7 @@
 #include "unisono/arithmetic/reduction.hpp"
 #include "unisono/core/floating_point.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/pointers.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/group/plan.hpp"
 #include "unisono/schedule/host_map.hpp"
@@ -16,7 +17,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <utility>
 #include <vector>
 

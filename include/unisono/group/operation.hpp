@@ -144,7 +144,7 @@ namespace detail {
 [[gnu::noinline]] UNISONO_DEFINITION void keep(std::vector<Operation>& operations, Operation operation) {
     operations.push_back(std::move(operation));
 }
-[[gnu::noinline]] UNISONO_DEFINITION void reserve(std::vector<Operation>& operations, std::size_t count) {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION void reserve(std::vector<Operation>& operations, std::size_t count) {
     operations.reserve(count);
 }
 

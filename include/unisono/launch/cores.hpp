@@ -46,7 +46,7 @@ private:
 
 /// Binds the calling thread to the rank-th of the cores that it may use, modulo their number. Has
 /// no effect if the system does not tell which cores these are.
-inline void bind_to_core(int rank) {
+[[gnu::cold]] inline void bind_to_core(int rank) {
     const cpu_set_t all = own_cores();
     int skip = rank % std::max(1, CPU_COUNT(&all));
     for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {

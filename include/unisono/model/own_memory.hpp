@@ -49,8 +49,8 @@ private:
 
 /// Refuses parameters and gradients of different numbers or sizes. `who` begins the messages.
 template <class Parameters, class Gradients>
-void check_pairs(std::string_view who, const Parameters& parameters, const Gradients& gradients,
-                 const ParameterLabels& labels) {
+[[gnu::cold]] void check_pairs(std::string_view who, const Parameters& parameters, const Gradients& gradients,
+                               const ParameterLabels& labels) {
     if (parameters.size() != gradients.size())
         refuse_input({who, "the model has ", parameters.size(), " parameters and ", gradients.size(),
                       " gradients; expected the same number"});

@@ -210,7 +210,7 @@ namespace detail {
 void check_parameter(bool fits, std::string_view policy, std::string_view parameter, double found,
                      std::string_view expected);
 
-inline void check_not_negative(std::string_view policy, std::string_view parameter, double found) {
+[[gnu::cold]] inline void check_not_negative(std::string_view policy, std::string_view parameter, double found) {
     check_parameter(found >= 0, policy, parameter, found, "a finite number of at least 0");
 }
 

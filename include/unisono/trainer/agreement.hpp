@@ -185,7 +185,7 @@ namespace detail {
     }
 }
 
-UNISONO_DEFINITION void broadcast_memory(GroupCore& world, const List<std::span<unsigned char>>& all) {
+[[gnu::cold]] UNISONO_DEFINITION void broadcast_memory(GroupCore& world, const List<std::span<unsigned char>>& all) {
     List<unsigned char> packed;
     const auto size = [&](std::size_t i) { return all[i].size(); };
     visit_together(all.size(), bytes_together, size, [&](std::size_t begin, std::size_t end, std::size_t bytes) {

@@ -6,6 +6,7 @@
 
 #include "unisono/accumulation/accumulation.hpp"
 #include "unisono/compression/compression.hpp"
+#include "unisono/core/pointers.hpp"
 #include "unisono/guard/clipping.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/guard/loss_scaling.hpp"
@@ -25,7 +26,6 @@
 #include "unisono/update/update.hpp"
 
 #include <array>
-#include <memory>
 #include <string_view>
 #include <type_traits>
 #include <utility>

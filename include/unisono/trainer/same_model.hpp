@@ -148,7 +148,7 @@ constexpr std::size_t word_of(ModelList which) { return model_numbers + static_c
 /// difference; bad_input: two ranks are threads that share a model
 void agree_on_model(GroupCore& world, const ModelFacts& mine, List<ModelMemory>& memory, const ParameterLabels& labels);
 template <class Model, class Flat>
-void agree_on_model(GroupCore& world, Model& model, const Flat& flat) {
+[[gnu::cold]] void agree_on_model(GroupCore& world, Model& model, const Flat& flat) {
     if (world.size() == 1) return;
     agree_on_model(world, ModelFacts(model, flat), MemoryOfModel(model, world.rank()).all(), ParameterLabels(model));
 }

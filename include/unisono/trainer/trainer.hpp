@@ -388,8 +388,8 @@ private:
                                     training_->workers(), training_->worker());
     }
     template <class Stream>
-    [[nodiscard]] TrainingPlan plan_of(const Stream& stream, const SamplerShape& shape,
-                                       const FitOptions& options) const {
+    [[nodiscard, gnu::cold]] TrainingPlan plan_of(const Stream& stream, const SamplerShape& shape,
+                                                  const FitOptions& options) const {
         return detail::plan_training(detail::rounds_of(stream), policies_.sampler, policies_.accumulation,
                                      policies_.hosting, shape, options, training_->workers());
     }

@@ -28,6 +28,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/pointers.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/launch/launch.hpp"
 #include "unisono/transport/board.hpp"
@@ -38,7 +39,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>

@@ -5,6 +5,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/pointers.hpp"
 #include "unisono/core/threads.hpp"
 #include "unisono/launch/cores.hpp"
 #include "unisono/transport/board.hpp"
@@ -16,7 +17,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -154,7 +154,7 @@ private:
         ~Boards() {
             for (const One& one : all_) delete[] one.ranks;
         }
-        Board find(std::uint64_t context, int size) {
+        [[gnu::cold]] Board find(std::uint64_t context, int size) {
             for (const One& one : all_)
                 if (one.context == context) return Board(one.ranks);
             all_.reserve(all_.size() + 1); // else one could be lost

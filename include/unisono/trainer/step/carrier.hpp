@@ -14,6 +14,7 @@
 /// first. Nothing asks which it is.
 
 #include "unisono/core/function_ref.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/kernels.hpp"
@@ -84,6 +85,11 @@ public:
 /// start first.
 class BucketSums {
 public:
+    BucketSums() = default;
+    BucketSums(const BucketSums&) = delete;
+    BucketSums& operator=(const BucketSums&) = delete;
+    [[gnu::noinline, gnu::cold]] ~BucketSums() = default;
+
     /// Starts the sum of bucket b. `values` are the bucket's elements; the first one has index
     /// `first` in the flat order.
     void start(ReducerRun& reducer, const OwnedSlices& slices, std::size_t b, std::size_t first,
@@ -99,8 +105,13 @@ private:
         const std::byte* at = nullptr; ///< its memory
     };
 
-    std::vector<Slot> slots_; ///< by slice
-    std::vector<std::size_t> started_;
+    /// Returns false if the reducer sums by no call that can be prepared.
+    static bool prepare(Slot& slot, ReducerRun& reducer, const SliceSum& sum);
+    /// Where this rank's sums arrive.
+    static CallBuffer target_of(const ReducerRun& reducer, const SliceSum& sum);
+
+    FixedArray<Slot> slots_; ///< by slice
+    List<std::size_t> started_;
     std::vector<Operation> others_;
 };
 
@@ -220,36 +231,35 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void BucketSums::start(ReducerRun& reducer, const OwnedSlices& slices, std::size_t b,
-                                          std::size_t first, const CallBuffer& values) {
+[[gnu::noinline]] UNISONO_DEFINITION void BucketSums::start(ReducerRun& reducer, const OwnedSlices& slices,
+                                                            std::size_t b, std::size_t first,
+                                                            const CallBuffer& values) {
     if (values.space == MemorySpace::device) // each start looks up its stream
         return start_slice_sums(reducer, slices, b, first, values, others_);
-    if (slots_.empty()) {
-        slots_.resize(slices.all().size());
-        started_.reserve(slots_.size());
-    }
-    each_slice_sum(reducer, slices, b, first, values,
-                   [&](Collective what, const CallBuffer& slice, int owner, Counts counts, std::size_t number) {
-                       number += slices.first_of_bucket(b);
-                       Slot& slot = slots_[number];
-                       const auto out = [&] { return counts.empty() ? slice : reducer.own_slice(slice, counts); };
-                       if (!slot.sum.has_value()) {
-                           const Call call = reducer.call(what, slice, owner, counts);
-                           if (call.by.plan == nullptr)
-                               return keep(others_, start_slice_sum(reducer, what, slice, owner, counts));
-                           slot.sum = reducer.core().prepare(call, slice, out());
-                           slot.sum->start();
-                       } else if (slot.at == slice.data) {
-                           slot.sum->start();
-                       } else {
-                           slot.sum->start(slice, out());
-                       }
-                       slot.at = slice.data;
-                       started_.push_back(number);
-                   });
+    if (slots_.size() == 0) slots_ = FixedArray<Slot>(slices.all().size());
+    each_slice_sum(reducer, slices, b, first, values, [&](const SliceSum& sum, std::size_t number) {
+        Slot& slot = slots_[number];
+        if (!slot.sum.has_value() && !prepare(slot, reducer, sum)) return keep(others_, start_slice_sum(reducer, sum));
+        if (slot.at == sum.values.data) slot.sum->start();
+        else slot.sum->start(sum.values, target_of(reducer, sum));
+        slot.at = sum.values.data;
+        started_.push_back(number);
+    });
 }
 
-UNISONO_DEFINITION void BucketSums::wait() {
+[[gnu::cold]] UNISONO_DEFINITION bool BucketSums::prepare(Slot& slot, ReducerRun& reducer, const SliceSum& sum) {
+    const Call call = reducer.call(sum.what, sum.values, sum.owner, sum.counts);
+    if (call.by.plan == nullptr) return false;
+    slot.sum.emplace(reducer.core().prepare(call, sum.values, target_of(reducer, sum)));
+    slot.at = sum.values.data;
+    return true;
+}
+
+UNISONO_DEFINITION CallBuffer BucketSums::target_of(const ReducerRun& reducer, const SliceSum& sum) {
+    return sum.counts.empty() ? sum.values : reducer.own_slice(sum.values, sum.counts);
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION void BucketSums::wait() {
     for (const std::size_t number : started_) slots_[number].sum->wait();
     started_.clear();
     for (Operation& operation : others_) operation.wait();

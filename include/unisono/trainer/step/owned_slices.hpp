@@ -85,7 +85,7 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void OwnedSlices::add(const Slice& bucket, const Owners& owners) {
+[[gnu::cold]] UNISONO_DEFINITION void OwnedSlices::add(const Slice& bucket, const Owners& owners) {
     if (owners.replicated()) {
         all_.push_back({bucket, every_rank});
     } else {
@@ -98,7 +98,7 @@ UNISONO_DEFINITION void OwnedSlices::add(const Slice& bucket, const Owners& owne
     note_slices(owners);
 }
 
-UNISONO_DEFINITION void OwnedSlices::close() {
+[[gnu::cold]] UNISONO_DEFINITION void OwnedSlices::close() {
     for (const OwnedSlice& one : all_) {
         cut_ = cut_ || (one.owner != every_rank && world_ > 1);
         if (is_mine(one)) owned_.push_back(one.slice);
@@ -112,7 +112,7 @@ UNISONO_DEFINITION std::span<const std::size_t> OwnedSlices::slice_counts(std::s
     return {slice_counts_.data() + begin, slices_end_[b] - begin};
 }
 
-UNISONO_DEFINITION void OwnedSlices::note_slices(const Owners& owners) {
+[[gnu::cold]] UNISONO_DEFINITION void OwnedSlices::note_slices(const Owners& owners) {
     const auto ranks = static_cast<std::size_t>(owners.replicated() ? 0 : world_);
     bool all = ranks != 0 && owners.ranks().size() == ranks;
     for (std::size_t r = 0; all && r < ranks; ++r) all = owners.ranks()[r] == static_cast<int>(r);
@@ -120,7 +120,7 @@ UNISONO_DEFINITION void OwnedSlices::note_slices(const Owners& owners) {
     slices_end_.push_back(slice_counts_.size());
 }
 
-UNISONO_DEFINITION void OwnedSlices::join_owned() {
+[[gnu::cold]] UNISONO_DEFINITION void OwnedSlices::join_owned() {
     std::size_t kept = 0;
     for (std::size_t i = 1; i < owned_.size(); ++i) {
         if (owned_[kept].end() == owned_[i].first) owned_[kept].count += owned_[i].count;

@@ -4,6 +4,7 @@
 /// The run of a reducer (reducer/reducer.hpp) without its type and the group's.
 
 #include "unisono/collective/shell.hpp"
+#include "unisono/core/function_ref.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/reducer/reducer.hpp"
 #include "unisono/trainer/step/owned_slices.hpp"
@@ -55,27 +56,21 @@ private:
     GroupCore* core_;
 };
 
-/// Calls visit(what, slice's elements, owner, counts, number of the slice) for the sums of a
-/// bucket.
-template <class Visit>
+/// The sum of one slice of a bucket, or of the slices of all ranks at once.
+struct SliceSum {
+    Collective what;
+    CallBuffer values;
+    int owner = 0;
+    Counts counts = {}; ///< of the ranks' slices; only for reduce_scatter
+};
+
+/// Calls visit(sum, number of the slice among all) for the sums of bucket b. `values` are the
+/// bucket's elements; the first one has index `first` in the flat order.
 void each_slice_sum(const ReducerRun& reducer, const OwnedSlices& slices, std::size_t b, std::size_t first,
-                    const CallBuffer& values, Visit visit) {
-    if (slices.cut() && reducer.sums_slices_at_once())
-        if (const Counts counts = slices.slice_counts(b); !counts.empty())
-            return visit(Collective::reduce_scatter, values, 0, counts, std::size_t{0});
-    std::size_t number = 0;
-    for (const OwnedSlice& owned : slices.of_bucket(b)) {
-        CallBuffer slice = values;
-        slice.data += (owned.slice.first - first) * values.element_bytes;
-        slice.count = owned.slice.count;
-        const bool to_all = owned.owner == every_rank;
-        visit(to_all ? Collective::all_reduce : Collective::reduce, slice, to_all ? 0 : owned.owner, Counts(),
-              number++);
-    }
-}
+                    const CallBuffer& values, FunctionRef<void(const SliceSum&, std::size_t)> visit);
 
 /// Starts one of these sums.
-Operation start_slice_sum(ReducerRun& reducer, Collective what, const CallBuffer& values, int owner, Counts counts);
+Operation start_slice_sum(ReducerRun& reducer, const SliceSum& sum);
 
 /// Starts the sum of bucket b of `slices` (or of a unit): each slice to its owner. `values` are its
 /// elements; the first one has index `first` in the flat order.
@@ -279,19 +274,33 @@ UNISONO_DEFINITION Operation ReducerRun::sum_slices(const CallBuffer& values, Co
     return core_->start(call(Collective::reduce_scatter, values, 0, counts), values, own_slice(values, counts));
 }
 
-UNISONO_DEFINITION Operation start_slice_sum(ReducerRun& reducer, Collective what, const CallBuffer& values, int owner,
-                                             Counts counts) {
-    if (what == Collective::all_reduce) return reducer.sum(values);
-    return what == Collective::reduce ? reducer.sum_to(values, owner) : reducer.sum_slices(values, counts);
+[[gnu::noinline]] UNISONO_DEFINITION void each_slice_sum(const ReducerRun& reducer, const OwnedSlices& slices,
+                                                         std::size_t b, std::size_t first, const CallBuffer& values,
+                                                         FunctionRef<void(const SliceSum&, std::size_t)> visit) {
+    std::size_t number = slices.first_of_bucket(b);
+    if (slices.cut() && reducer.sums_slices_at_once())
+        if (const Counts counts = slices.slice_counts(b); !counts.empty())
+            return visit({Collective::reduce_scatter, values, 0, counts}, number);
+    for (const OwnedSlice& owned : slices.of_bucket(b)) {
+        CallBuffer slice = values;
+        slice.data += (owned.slice.first - first) * values.element_bytes;
+        slice.count = owned.slice.count;
+        if (owned.owner == every_rank) visit({Collective::all_reduce, slice}, number++);
+        else visit({Collective::reduce, slice, owned.owner}, number++);
+    }
+}
+
+UNISONO_DEFINITION Operation start_slice_sum(ReducerRun& reducer, const SliceSum& sum) {
+    if (sum.what == Collective::all_reduce) return reducer.sum(sum.values);
+    return sum.what == Collective::reduce ? reducer.sum_to(sum.values, sum.owner)
+                                          : reducer.sum_slices(sum.values, sum.counts);
 }
 
 UNISONO_DEFINITION void start_slice_sums(ReducerRun& reducer, const OwnedSlices& slices, std::size_t b,
                                          std::size_t first, const CallBuffer& values,
                                          std::vector<Operation>& operations) {
     each_slice_sum(reducer, slices, b, first, values,
-                   [&](Collective what, const CallBuffer& slice, int owner, Counts counts, std::size_t) {
-                       keep(operations, start_slice_sum(reducer, what, slice, owner, counts));
-                   });
+                   [&](const SliceSum& sum, std::size_t) { keep(operations, start_slice_sum(reducer, sum)); });
 }
 
 } // namespace detail

@@ -250,7 +250,7 @@ private:
     Verdict refuse();
     /// Looks at the sums of all gradients. Returns false, on all ranks, if one is not finite.
     /// Called only if gradients are so large that sums may overflow; other updates pay nothing.
-    [[gnu::noinline]] bool sums_are_finite();
+    [[gnu::noinline, gnu::cold]] bool sums_are_finite();
     /// Measures the norm: the same bits on all ranks.
     double measure_norm(double scale);
 

@@ -11,6 +11,7 @@
 /// unless the world says that peers cannot see that memory.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/pointers.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/transport/board.hpp"
 #include "unisono/transport/endpoint.hpp"
@@ -21,7 +22,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN

@@ -5,6 +5,7 @@
 /// bytes: by a launcher's control plane, MPI, or anything else that gathers texts.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/pointers.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/value.hpp"
 #include "unisono/launch/cores.hpp"
@@ -15,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
