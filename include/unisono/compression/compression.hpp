@@ -111,13 +111,13 @@ template <class T, class C, class World>
 }
 
 /// Starts a compression for gradients in the trainer's memory. For memory of a device,
-/// `start_device_wire(type, kernels, ...)` is found by argument-dependent lookup.
+/// `start_device_compression(type, kernels, ...)` is found by argument-dependent lookup.
 template <class T, class Computes, class C, class World>
-[[nodiscard]] auto start_wire([[maybe_unused]] const Computes& kernels, const C& policy, World& world,
-                              std::span<const Slice> buckets, std::span<const ParameterMatrix> parameters) {
+[[nodiscard]] auto start_compression_on([[maybe_unused]] const Computes& kernels, const C& policy, World& world,
+                                        std::span<const Slice> buckets, std::span<const ParameterMatrix> parameters) {
     if constexpr (!Computes::on_device || !C::compresses)
         return start_compression<T>(policy, world, buckets, parameters);
-    else return start_device_wire(std::type_identity<T>(), kernels, policy, world, buckets, parameters);
+    else return start_device_compression(std::type_identity<T>(), kernels, policy, world, buckets, parameters);
 }
 
 /// Resets a run to its initial state: nothing is left over, and a warm-up begins anew.

@@ -111,15 +111,15 @@ private:
     /// One update: returns the result for all ranks' gradients. If `update` is negative, the
     /// gradients are zero.
     /// `corrected`: what `correct` gets before `finish`, if it is not 1.
-    template <class T, class Wire>
-    std::vector<T> exchange(Group<InProcess>& world, Wire& wire, int update, [[maybe_unused]] double corrected = 1) {
+    template <class T, class Run>
+    std::vector<T> exchange(Group<InProcess>& world, Run& run, int update, [[maybe_unused]] double corrected = 1) {
         auto reduction = NativeReducer{}.start(world);
         std::vector<T> values(count_);
         for (std::size_t i = 0; i < count_ && update >= 0; ++i) values[i] = gradient<T>(world.rank(), update, i);
-        for (std::size_t b = 0; b < buckets_.size(); ++b) wire.begin(b, values.data() + buckets_[b].first, reduction);
-        if constexpr (requires { wire.correct(corrected); })
-            if (corrected != 1) wire.correct(corrected);
-        wire.finish();
+        for (std::size_t b = 0; b < buckets_.size(); ++b) run.begin(b, values.data() + buckets_[b].first, reduction);
+        if constexpr (requires { run.correct(corrected); })
+            if (corrected != 1) run.correct(corrected);
+        run.finish();
         return values;
     }
 

@@ -72,7 +72,7 @@ public:
         allocate_sum();
         if constexpr (compresses) {
             if (this->synchronisations() == 0)
-                this->training().wire()->forget(); // drops the remainder of the warm-up's gradients
+                this->training().compression()->forget(); // drops the remainder of the warm-up's gradients
         }
         for (std::size_t b = 0; b < flat().layout().buckets().size(); ++b) {
             const Slice& bucket = flat().bucket(b);
@@ -81,7 +81,7 @@ public:
             if constexpr (compresses) this->training().start_compressed(b, sum_memory_.data() + bucket.first);
             else sums_.push_back(this->training().start_sum(sum_memory_.data() + bucket.first, bucket.count));
         }
-        if constexpr (compresses) this->training().wire()->finish(0);
+        if constexpr (compresses) this->training().compression()->finish(0);
         for (Operation& sum : sums_) sum.wait();
         sums_.clear();
         this->count_synchronisation();

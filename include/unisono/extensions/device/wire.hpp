@@ -111,10 +111,11 @@ concept compresses_on_device =
         policy.template start_on<T>(device, world, buckets);
     };
 
-/// Starts a compression for gradients on a device: see `start_wire` (compression/compression.hpp).
+/// Starts a compression for gradients on a device: see `start_compression_on` (compression/compression.hpp).
 template <class T, class Computes, class C, class World>
-[[nodiscard]] auto start_device_wire(std::type_identity<T>, const Computes& kernels, const C& policy, World& world,
-                                     std::span<const Slice> buckets, std::span<const ParameterMatrix> parameters) {
+[[nodiscard]] auto start_device_compression(std::type_identity<T>, const Computes& kernels, const C& policy,
+                                            World& world, std::span<const Slice> buckets,
+                                            std::span<const ParameterMatrix> parameters) {
     if constexpr (compresses_on_device<C, T, World, Computes>)
         return policy.template start_on<T>(WiresOnDevice<Computes>(kernels), world, buckets);
     else return BouncedWire<World, T, Computes, C>(kernels, policy, world, buckets, parameters);

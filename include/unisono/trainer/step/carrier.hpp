@@ -39,10 +39,10 @@ struct BucketReduction {
     std::vector<Operation>* operations = nullptr; ///< the operations of all slices but the last
 
     template <class World, class Values>
-    Operation sum(World& group, Values wire) {
+    Operation sum(World& group, Values encoded) {
         reducer.check_group(group);
-        if (slices == nullptr) return reducer.sum(buffer_of(wire));
-        start_slice_sums(reducer, *slices, bucket, first, buffer_of(wire), *operations);
+        if (slices == nullptr) return reducer.sum(buffer_of(encoded));
+        start_slice_sums(reducer, *slices, bucket, first, buffer_of(encoded), *operations);
         Operation last = std::move(operations->back());
         operations->pop_back();
         return last;

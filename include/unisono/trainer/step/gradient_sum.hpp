@@ -18,7 +18,7 @@
 /// are zeroed before the next pass adds to them.
 ///
 /// `FloatGradient` sums floats. `GridGradient` (grid_gradient.hpp) sums on a grid.
-/// `CompressedGradient` (wire.hpp) sums floats in the format of a compression. Each is a form in
+/// `CompressedGradient` (compressed_gradient.hpp) sums floats in the format of a compression. Each is a form in
 /// which the gradient travels, by any carrier (carrier.hpp) but `FusedCarrier`, which takes only
 /// the first.
 
@@ -41,7 +41,7 @@ namespace detail {
 
 class GridRange;
 template <class T>
-class Wire; // wire.hpp
+class CompressionRun; // compressed_gradient.hpp
 
 /// The questions of an update to the sums of its gradients. The defaults are the answers of sums of
 /// floats.
@@ -153,7 +153,7 @@ public:
 
     [[nodiscard]] virtual SumsOfGradients& sums() = 0;
     /// The compression's run, or null.
-    [[nodiscard]] virtual Wire<T>* wire() { return nullptr; }
+    [[nodiscard]] virtual CompressionRun<T>* compression() { return nullptr; }
     [[nodiscard]] virtual std::size_t bytes() const { return numbers_.size() * sizeof(T); }
 
 protected:

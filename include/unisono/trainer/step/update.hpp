@@ -30,13 +30,13 @@
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/refusals.hpp"
 #include "unisono/trainer/report.hpp"
+#include "unisono/trainer/step/compressed_gradient.hpp"
 #include "unisono/trainer/step/gradient_sum.hpp"
 #include "unisono/trainer/step/mode.hpp"
 #include "unisono/trainer/step/owned_slices.hpp"
 #include "unisono/trainer/step/reducer_run.hpp"
 #include "unisono/trainer/step/tally.hpp"
 #include "unisono/trainer/step/update_policies.hpp"
-#include "unisono/trainer/step/wire.hpp"
 #include "unisono/trainer/summation.hpp"
 #include "unisono/update/update.hpp"
 
@@ -286,9 +286,10 @@ Update<T>::Update(World& world, Model& model, const Policies& policies, const Sh
                   static_cast<int>(std::bit_width(static_cast<unsigned>(world.size())))) {
     using Summation = typename Policies::Summation;
     // A device's gradients travel through the host.
-    constexpr bool wire_is_on_host = requires { requires WireRun<World, T, Computes, Policies>::type::is_on_host; };
+    constexpr bool compression_is_on_host =
+        requires { requires CompressionRunType<World, T, Computes, Policies>::type::is_on_host; };
     using Summed =
-        decltype(summed_types<may_have_owners<Policies, Sharding>, Computes::on_device, !wire_is_on_host, T,
+        decltype(summed_types<may_have_owners<Policies, Sharding>, Computes::on_device, !compression_is_on_host, T,
                               typename Summation::template Gradient<T>::Sum, typename Policies::Compression>());
     reducer_.take(make_reducer_run<Summed>(world, policies.reducer));
     if constexpr (Policies::Clipping::measures_norm)

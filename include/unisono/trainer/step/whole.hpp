@@ -13,11 +13,11 @@
 #include "unisono/layout/owners.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/step/carrier.hpp"
+#include "unisono/trainer/step/compressed_gradient.hpp"
 #include "unisono/trainer/step/fused_carrier.hpp"
 #include "unisono/trainer/step/gradient_sum.hpp"
 #include "unisono/trainer/step/owned_slices.hpp"
 #include "unisono/trainer/step/update.hpp"
-#include "unisono/trainer/step/wire.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -62,10 +62,10 @@ public:
         return reducer_->sum(kernels_->buffer(values, count));
     }
     /// The compression's run, or null.
-    [[nodiscard]] Wire<T>* wire() { return gradient_->wire(); }
+    [[nodiscard]] CompressionRun<T>* compression() { return gradient_->compression(); }
     /// Starts its sum of elements of a bucket over all ranks.
     void start_compressed(std::size_t b, T* values) {
-        carrier_->start_encoded(b, [&](BucketReduction& to_all) { wire()->begin(b, values, to_all); });
+        carrier_->start_encoded(b, [&](BucketReduction& to_all) { compression()->begin(b, values, to_all); });
     }
     [[nodiscard]] GradientSum<T>& gradients() { return *gradient_; }
     /// Bytes beside the model's own and the optimizer's: arrays of gradients and parameters.

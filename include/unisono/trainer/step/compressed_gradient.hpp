@@ -25,12 +25,12 @@ namespace detail {
 /// estimate. It is exact if all ranks' windows changed by the same factor. Once all ranks have
 /// agreed on the weights, the estimate is corrected (compression/compression.hpp).
 template <class T>
-class Wire {
+class CompressionRun {
 public:
-    Wire() = default;
-    Wire(const Wire&) = delete;
-    Wire& operator=(const Wire&) = delete;
-    virtual ~Wire() = default;
+    CompressionRun() = default;
+    CompressionRun(const CompressionRun&) = delete;
+    CompressionRun& operator=(const CompressionRun&) = delete;
+    virtual ~CompressionRun() = default;
 
     /// Call it before the first bucket of an update travels. `micro_batches`: of this rank.
     void begin_update(double micro_batches, double loss_scale) {
@@ -90,11 +90,11 @@ private:
 };
 
 template <class T, class Run>
-class WireOf final : public Wire<T> {
+class CompressionRunOf final : public CompressionRun<T> {
 public:
     /// `start()` returns the run.
     template <class Start>
-    explicit WireOf(const Start& start) : run_(start()) {}
+    explicit CompressionRunOf(const Start& start) : run_(start()) {}
 
     void begin(std::size_t b, T* values, BucketReduction& reduction) override { run_.begin(b, values, reduction); }
     [[nodiscard]] std::size_t bytes() const override { return run_.bytes(); }
@@ -121,8 +121,8 @@ class CompressedGradient final : public FloatGradient<T> {
 public:
     template <class Policy>
     CompressedGradient(GroupCore& world, const FlatModel<T>& flat, const Kernels<T>& kernels, const Policy& policy,
-                       Wire<T>* wire)
-        : Base(world, flat, kernels, policy), wire_(wire) {}
+                       CompressionRun<T>* run)
+        : Base(world, flat, kernels, policy), run_(run) {}
 
     void hold(double multiplier) override {
         ++micro_batches_;
@@ -130,15 +130,15 @@ public:
     }
     void finish(Carrier<T>& carrier, double divisor) override {
         carrier.wait();
-        wire_->finish(divisor);
+        run_->finish(divisor);
     }
     void forget() override {
         Base::forget();
-        if (started_) wire_->forget();
+        if (started_) run_->forget();
     }
-    void restart() override { wire_->restart(); }
-    [[nodiscard]] Wire<T>* wire() override { return &*wire_; }
-    [[nodiscard]] std::size_t bytes() const override { return Base::bytes() + wire_->bytes(); }
+    void restart() override { run_->restart(); }
+    [[nodiscard]] CompressionRun<T>* compression() override { return &*run_; }
+    [[nodiscard]] std::size_t bytes() const override { return Base::bytes() + run_->bytes(); }
 
 private:
     void begin_form(bool alone, double loss_scale) override {
@@ -149,13 +149,13 @@ private:
     }
     void travel(std::size_t b, T* values, Carrier<T>& carrier) override {
         carrier.start_encoded(b, [&](BucketReduction& reduction) {
-            if (b == 0) wire_->begin_update(micro_batches_, loss_scale_);
+            if (b == 0) run_->begin_update(micro_batches_, loss_scale_);
             started_ = true;
-            wire_->begin(b, values, reduction);
+            run_->begin(b, values, reduction);
         });
     }
 
-    Owned<Wire<T>> wire_;
+    Owned<CompressionRun<T>> run_;
     double loss_scale_ = 1;
     double micro_batches_ = 0; ///< of this rank in this update
     bool started_ = false;     ///< a bucket of this update has travelled
@@ -164,15 +164,15 @@ private:
 /// The type of a compression's run in a trainer; NoCompression's for models in units, which use the
 /// format alone.
 template <class World, class T, class Computes, class Policies>
-struct WireRun {
+struct CompressionRunType {
     using type = NoCompression::Run;
 };
 template <class World, class T, class Computes, class Policies>
     requires(Policies::Compression::compresses && !shards_gradients<typename Policies::Sharding>)
-struct WireRun<World, T, Computes, Policies> {
-    using type =
-        decltype(start_wire<T>(std::declval<const Computes&>(), std::declval<const typename Policies::Compression&>(),
-                               std::declval<World&>(), {}, {}));
+struct CompressionRunType<World, T, Computes, Policies> {
+    using type = decltype(start_compression_on<T>(std::declval<const Computes&>(),
+                                                  std::declval<const typename Policies::Compression&>(),
+                                                  std::declval<World&>(), {}, {}));
 };
 
 /// The gradient of a trainer, by its policies of summation and compression.
@@ -186,12 +186,12 @@ template <class T, class Policies, class World, class Model, class Computes>
     requires(Policies::Compression::compresses)
 [[nodiscard]] GradientSum<T>* gradient_for(World& world, Model& model, const FlatModel<T>& flat,
                                            const Computes& kernels, const Policies& policies) {
-    using Run = typename WireRun<World, T, Computes, Policies>::type;
-    auto* const wire = new WireOf<T, Run>([&] {
-        return start_wire<T>(kernels, policies.compression, world, flat.buckets(),
-                             parameter_matrices(model, flat.layout()));
+    using Run = typename CompressionRunType<World, T, Computes, Policies>::type;
+    auto* const run = new CompressionRunOf<T, Run>([&] {
+        return start_compression_on<T>(kernels, policies.compression, world, flat.buckets(),
+                                       parameter_matrices(model, flat.layout()));
     });
-    return new CompressedGradient<T>(world, flat, kernels, policies.summation, wire);
+    return new CompressedGradient<T>(world, flat, kernels, policies.summation, run);
 }
 
 } // namespace detail
