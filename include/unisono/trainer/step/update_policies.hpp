@@ -38,13 +38,12 @@ struct UpdateFacts {
     bool skips_misfit = false;  ///< it leaves such an update out
 };
 
-/// The policies that an update calls (weighing, clipping, learning rate, loss scaling, optimizer),
-/// as far as they do not depend on the type of elements and where these are.
-class UpdateRules {
+/// The functions of `UpdatePolicies` (below) that read no elements: their answers are numbers.
+class UntypedUpdatePolicies {
 public:
-    UpdateRules(const UpdateRules&) = delete;
-    UpdateRules& operator=(const UpdateRules&) = delete;
-    virtual ~UpdateRules() = default;
+    UntypedUpdatePolicies(const UntypedUpdatePolicies&) = delete;
+    UntypedUpdatePolicies& operator=(const UntypedUpdatePolicies&) = delete;
+    virtual ~UntypedUpdatePolicies() = default;
 
     const UpdateFacts facts;
 
@@ -62,11 +61,12 @@ public:
     [[nodiscard]] double checked_rate(const RatePoint& point) const;
 
 protected:
-    explicit UpdateRules(const UpdateFacts& declared) : facts(declared) {}
+    explicit UntypedUpdatePolicies(const UpdateFacts& declared) : facts(declared) {}
 };
 
+/// All of them, for elements of type T.
 template <class T>
-class UpdatePolicies : public UpdateRules {
+class UpdatePolicies : public UntypedUpdatePolicies {
 public:
     /// Lets the guard look, as Kernels::look. `offender`: an index in `gradient`.
     [[nodiscard]] virtual Findings inspect(const T* gradient, std::size_t count, std::size_t flat, int large) const = 0;
@@ -75,7 +75,7 @@ public:
                         bool zeroes = false) const = 0;
 
 protected:
-    using UpdateRules::UpdateRules;
+    using UntypedUpdatePolicies::UntypedUpdatePolicies;
 };
 
 /// `Policies`: a trainer's (policy_set.hpp). `Computes`: its kernels. Both must outlive this.
@@ -137,12 +137,13 @@ private:
 /// The loss scale of a training.
 class LossScaleRun {
 public:
-    explicit LossScaleRun(const UpdateRules& rules) : rules_(&rules), state_(rules.start_scale()) {}
+    explicit LossScaleRun(const UntypedUpdatePolicies& policies)
+        : policies_(&policies), state_(policies.start_scale()) {}
 
     /// Starts an update.
     void begin() { backed_off_ = false; }
-    void grow() { rules_->grow(state_); }
-    void back_off() { backed_off_ = rules_->back_off(state_); }
+    void grow() { policies_->grow(state_); }
+    void back_off() { backed_off_ = policies_->back_off(state_); }
 
     [[nodiscard]] double scale() const { return state_.scale; }
     [[nodiscard]] const LossScale& state() const { return state_; }
@@ -155,7 +156,7 @@ public:
     void restore(const LossScale& saved);
 
 private:
-    const UpdateRules* rules_;
+    const UntypedUpdatePolicies* policies_;
     LossScale state_;
     bool backed_off_ = false;
 };
@@ -167,7 +168,7 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION Share UpdateRules::checked_share(const MicroBatchFacts& micro, double most) const {
+UNISONO_DEFINITION Share UntypedUpdatePolicies::checked_share(const MicroBatchFacts& micro, double most) const {
     if (!(micro.tokens >= 0) || !detail::is_finite(micro.tokens))
         refuse_input({"pass.count_tokens: found ", micro.tokens,
                       " tokens in a micro-batch; expected a finite number of at least 0"});
@@ -184,7 +185,7 @@ UNISONO_DEFINITION Share UpdateRules::checked_share(const MicroBatchFacts& micro
     return found;
 }
 
-UNISONO_DEFINITION double UpdateRules::checked_rate(const RatePoint& point) const {
+UNISONO_DEFINITION double UntypedUpdatePolicies::checked_rate(const RatePoint& point) const {
     const double found = rate(point);
     if (!(found >= 0) || !detail::is_finite(found))
         refuse_input({facts.learning_rate, ": the rate of update ", point.update, " is ", found,
@@ -194,8 +195,8 @@ UNISONO_DEFINITION double UpdateRules::checked_rate(const RatePoint& point) cons
 
 UNISONO_DEFINITION void LossScaleRun::check(const Pass& pass) const {
     if (pass.asked_for_scale()) return;
-    refuse_input({rules_->facts.loss_scaling, ": the model did not ask for pass.loss_scale(); expected a model that "
-                                              "multiplies its loss by it before its backward pass"});
+    refuse_input({policies_->facts.loss_scaling, ": the model did not ask for pass.loss_scale(); expected a model that "
+                                                 "multiplies its loss by it before its backward pass"});
 }
 
 UNISONO_DEFINITION void LossScaleRun::restore(const LossScale& saved) {
