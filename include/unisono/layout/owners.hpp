@@ -10,8 +10,9 @@
 
 #include <concepts>
 #include <cstddef>
+#include <initializer_list>
 #include <limits>
-#include <utility>
+#include <span>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -41,13 +42,16 @@ public:
 
     /// Equal slices for these ranks, in this order; other ranks own nothing. One rank: a master.
     /// Several: servers.
-    static Owners chosen(std::size_t count, detail::List<int> ranks, int world, std::size_t granularity = 1);
+    static Owners chosen(std::size_t count, std::span<const int> ranks, int world, std::size_t granularity = 1);
+    static Owners chosen(std::size_t count, std::initializer_list<int> ranks, int world, std::size_t granularity = 1) {
+        return chosen(count, std::span<const int>(ranks.begin(), ranks.size()), world, granularity);
+    }
 
     [[nodiscard]] std::size_t count() const { return count_; }
     [[nodiscard]] int world() const { return world_; }
     [[nodiscard]] bool replicated() const { return replicated_; }
     /// The owners in the order of their slices; empty when replicated.
-    [[nodiscard]] const detail::List<int>& ranks() const { return ranks_; }
+    [[nodiscard]] std::span<const int> ranks() const { return {ranks_.data(), ranks_.size()}; }
     /// Elements of a full slice, padding included; 0 for an empty range.
     [[nodiscard]] std::size_t slice_count() const { return slice_count_; }
     /// Elements of all slices, padding included.
@@ -62,7 +66,7 @@ public:
     friend bool operator==(const Owners&, const Owners&) = default;
 
 private:
-    Owners(std::size_t count, detail::List<int> ranks, int world, std::size_t slice_count, bool replicated);
+    Owners(std::size_t count, std::span<const int> ranks, int world, std::size_t slice_count, bool replicated);
 
     static void check_world(int world) {
         if (world < 1) refuse_input({"the world has ", world, " ranks; expected at least 1"});
@@ -99,10 +103,10 @@ UNISONO_DEFINITION Owners Owners::equal(std::size_t count, int world, std::size_
     check_world(world);
     detail::List<int> ranks(static_cast<std::size_t>(world));
     for (int r = 0; r < world; ++r) ranks[static_cast<std::size_t>(r)] = r;
-    return chosen(count, std::move(ranks), world, granularity);
+    return chosen(count, ranks, world, granularity);
 }
 
-UNISONO_DEFINITION Owners Owners::chosen(std::size_t count, detail::List<int> ranks, int world,
+UNISONO_DEFINITION Owners Owners::chosen(std::size_t count, std::span<const int> ranks, int world,
                                          std::size_t granularity) {
     check_world(world);
     if (ranks.empty()) refuse_input("no owners were chosen; expected at least one rank");
@@ -121,7 +125,7 @@ UNISONO_DEFINITION Owners Owners::chosen(std::size_t count, detail::List<int> ra
     if (even > (std::numeric_limits<std::size_t>::max() - added) / ranks.size() - added) {
         refuse_input({"slices of ", count, " elements for ", ranks.size(), " owners overflow"});
     }
-    return Owners(count, std::move(ranks), world, even + added, false);
+    return Owners(count, ranks, world, even + added, false);
 }
 
 UNISONO_DEFINITION Slice Owners::slice(int rank) const {
@@ -141,9 +145,9 @@ UNISONO_DEFINITION int Owners::owner_of(std::size_t position) const {
     return replicated_ ? -1 : ranks_[position / slice_count_];
 }
 
-UNISONO_DEFINITION Owners::Owners(std::size_t count, detail::List<int> ranks, int world, std::size_t slice_count,
+UNISONO_DEFINITION Owners::Owners(std::size_t count, std::span<const int> ranks, int world, std::size_t slice_count,
                                   bool replicated)
-    : count_(count), ranks_(std::move(ranks)), world_(world), slice_count_(slice_count), replicated_(replicated) {}
+    : count_(count), ranks_(ranks), world_(world), slice_count_(slice_count), replicated_(replicated) {}
 
 UNISONO_NAMESPACE_END
 #endif // UNISONO_DEFINES

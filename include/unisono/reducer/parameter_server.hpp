@@ -57,7 +57,7 @@ UNISONO_DEFINITION Owners ParameterServerReducer::owners(const BucketFacts& fact
     detail::List<int> ranks(static_cast<std::size_t>(servers));
     for (int server = 0; server < servers; ++server) ranks[static_cast<std::size_t>(server)] = server;
     const std::size_t line = std::max<std::size_t>(1, 64 / facts.element_bytes);
-    return Owners::chosen(facts.count, std::move(ranks), facts.world, line);
+    return Owners::chosen(facts.count, ranks, facts.world, line);
 }
 
 UNISONO_DEFINITION void ParameterServerReducer::check(int world) const {

@@ -8,7 +8,6 @@
 #include "unisono/testing/testing.hpp"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -22,9 +21,7 @@ struct ArchetypeSharding {
     friend bool operator==(const ArchetypeSharding&, const ArchetypeSharding&) = default;
 
     [[nodiscard]] Owners owners(const BucketFacts& facts) const {
-        unisono::detail::List<int> last(1);
-        last[0] = facts.world - 1;
-        return Owners::chosen(facts.count, std::move(last), facts.world);
+        return Owners::chosen(facts.count, {facts.world - 1}, facts.world);
     }
 };
 static_assert(sharding_policy<ArchetypeSharding>);

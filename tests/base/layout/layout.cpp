@@ -194,6 +194,7 @@ BOOST_AUTO_TEST_CASE(equal_slices_cover_all_once) {
 
 BOOST_AUTO_TEST_CASE(chosen_ranks_own_in_their_order) {
     const Owners servers = Owners::chosen(10, {3, 1}, 4);
+    BOOST_TEST((servers == Owners::chosen(10, std::vector{3, 1}, 4)));
     BOOST_CHECK((servers.slice(3) == Slice{0, 5}));
     BOOST_CHECK((servers.slice(1) == Slice{5, 5}));
     BOOST_CHECK((servers.slice(0) == Slice{}));

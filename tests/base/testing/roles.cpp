@@ -99,9 +99,7 @@ struct FewerRanks {
 struct InTurns {
     un::Owners operator()(const un::BucketFacts& facts) const {
         static int turn = 0;
-        un::detail::List<int> one(1);
-        one[0] = turn++ % facts.world;
-        return un::Owners::chosen(facts.count, std::move(one), facts.world);
+        return un::Owners::chosen(facts.count, {turn++ % facts.world}, facts.world);
     }
 };
 struct Last {

@@ -344,9 +344,7 @@ struct LastOwnsAll {
     static constexpr bool shards_gradients = true;
     friend bool operator==(const LastOwnsAll&, const LastOwnsAll&) = default;
     [[nodiscard]] un::Owners owners(const un::BucketFacts& facts) const {
-        un::detail::List<int> last(1);
-        last[0] = facts.world - 1;
-        return un::Owners::chosen(facts.count, std::move(last), facts.world);
+        return un::Owners::chosen(facts.count, {facts.world - 1}, facts.world);
     }
 };
 BOOST_AUTO_TEST_CASE(every_rank_owns_a_slice) {

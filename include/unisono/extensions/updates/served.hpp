@@ -48,7 +48,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -107,8 +106,7 @@ UNISONO_DEFINITION Owners ServerSlices::owners(const BucketFacts& facts) const {
     List<int> ranks;
     for (int rank = workers(facts.world); rank < facts.world; ++rank) ranks.push_back(rank);
     if (ranks.empty()) ranks.push_back(0);
-    return Owners::chosen(facts.count, std::move(ranks), facts.world,
-                          std::max<std::size_t>(1, 64 / facts.element_bytes));
+    return Owners::chosen(facts.count, ranks, facts.world, std::max<std::size_t>(1, 64 / facts.element_bytes));
 }
 
 UNISONO_DEFINITION void ServerSlices::check(std::string_view update, int world) const {
