@@ -76,7 +76,7 @@ public:
     /// Orders the work enqueued so far before operations that start later.
     virtual void order() const {}
     /// Waits for the work enqueued so far.
-    virtual void settle() const {}
+    virtual void wait() const {}
 
     /// Calls body(at, n) for one chunk after another. All chunks but the first begin at a cache
     /// line of this array, and so usually at cache lines of other arrays as well: wide loads across
@@ -109,7 +109,7 @@ public:
 
     /// Call it after code other than `update` has written these parameters, so that the model's
     /// 16-bit copy of them is written.
-    virtual void follow(const T*, std::size_t) const {}
+    virtual void write_low_weights(const T*, std::size_t) const {}
 
 protected:
     Kernels(MemorySpace where, std::size_t elements, bool low_weights)

@@ -49,7 +49,7 @@ public:
     template <class Model, class Policies, class Sharding>
     Training(World& world, Model& model, const Policies& policies, const Sharding& sharding)
         : Store(world, model, policies, sharding, *new Computes(world, model)), group_(&world) {}
-    ~Training() override { this->kernels_->settle(); } // before the memory is released
+    ~Training() override { this->kernels_->wait(); } // before the memory is released
     [[nodiscard]] World& world() const { return *group_; }
     [[nodiscard]] const Computes& kernels() const { return static_cast<const Computes&>(*this->kernels_); }
 

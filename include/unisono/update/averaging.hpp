@@ -53,7 +53,7 @@ protected:
 
 public:
     Averaging(Training& training, const Policy& policy) : Base(training, policy.warm_up), policy_(policy) {}
-    ~Averaging() { kernels().settle(); } // before the copies are released
+    ~Averaging() { kernels().wait(); } // before the copies are released
 
     void before() {
         if constexpr (has_common) {
@@ -97,7 +97,7 @@ public:
     }
     void restore(std::uint64_t synchronisations) {
         Base::restore(synchronisations);
-        kernels().settle();
+        kernels().wait();
         common_ = Array();
     }
 
@@ -155,7 +155,7 @@ private:
             on.apply(Subtract<T>{}, std::span<T>(common_.data() + one.flat, one.count), std::span<const T>(sum));
         if constexpr (has_common) kernels().copy(one.parameters, common_.data() + one.flat, one.count);
         else kernels().copy(one.parameters, sum.data(), one.count);
-        kernels().follow(one.parameters, one.count);
+        kernels().write_low_weights(one.parameters, one.count);
     }
 
     Policy policy_;

@@ -78,7 +78,7 @@ public:
     }
     [[nodiscard]] bool is_shared(const T*, std::size_t) const override { return true; }
     void order() const override { world_->endpoint().wait_for(stream_); }
-    void settle() const override { world_->endpoint().settle(stream_); }
+    void wait() const override { world_->endpoint().settle(stream_); }
 
     void copy(T* to, const T* from, std::size_t count) const override {
         if (count != 0) on_.copy(std::span<T>(to, count), std::span<const T>(from, count));
@@ -135,7 +135,7 @@ public:
         update_on(on_, optimizer, state, std::span<T>(values, state.count), std::span<const T>(gradients, state.count),
                   step);
     }
-    void follow([[maybe_unused]] const T* at, [[maybe_unused]] std::size_t count) const override {
+    void write_low_weights([[maybe_unused]] const T* at, [[maybe_unused]] std::size_t count) const override {
         if constexpr (has_low)
             low_weights_->visit(at, count, [&](std::size_t first, std::size_t n, auto* low) {
                 on_.accumulate_first(std::span(low, n), std::span<const T>(at + first, n), 1.0);
@@ -156,7 +156,7 @@ public:
     void write(E* at, std::span<const E> values) const {
         world_->endpoint().copy_to_device(at, values.data(), values.size_bytes(), stream_);
         if constexpr (has_low && std::is_same_v<E, T>)
-            if (low_weights_->has(at)) follow(at, values.size());
+            if (low_weights_->has(at)) write_low_weights(at, values.size());
     }
 
 private:
@@ -323,8 +323,8 @@ void broadcast_parameters(World& world, const FlatModel<T>& flat, const DeviceKe
         else flat.visit(slice, [&](const Stretch<T>& one) { send(one.parameters); });
         if (together && world.rank() != 0) copy(slice, false);
     });
-    for (const Stretch<T>& one : flat.stretches()) kernels.follow(one.parameters, one.count);
-    kernels.settle(); // the packed numbers are about to go
+    for (const Stretch<T>& one : flat.stretches()) kernels.write_low_weights(one.parameters, one.count);
+    kernels.wait(); // the packed numbers are about to go
 }
 
 } // namespace detail

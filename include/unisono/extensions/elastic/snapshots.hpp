@@ -121,7 +121,7 @@ public:
             for_each_span(trainer.trained().parameters(), [&](auto one) {
                 copy(flat, one);
                 if constexpr (model_on_device<std::remove_cvref_t<decltype(trainer.trained())>>)
-                    trainer.state().kernels().follow(one.data(), one.size());
+                    trainer.state().kernels().write_low_weights(one.data(), one.size());
                 flat += one.size();
             });
         }

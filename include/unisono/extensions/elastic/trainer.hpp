@@ -263,7 +263,7 @@ private:
     static auto& optimizer_of(Inner& trainer) { return detail::arrays_behind(trainer.state().optimizer_state()); }
     /// Work of the device may still write the trainer's own state, which is about to be released.
     static void set_optimizer(Inner& trainer, OptimizerState<Element>&& state) {
-        if constexpr (model_on_device<Model>) trainer.state().kernels().settle();
+        if constexpr (model_on_device<Model>) trainer.state().kernels().wait();
         optimizer_of(trainer) = std::move(state);
     }
     void make_inner(detail::Parameters parameters = detail::Parameters::of_rank_0) {

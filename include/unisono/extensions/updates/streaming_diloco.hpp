@@ -78,7 +78,7 @@ private:
             else
                 this->kernels().arithmetic().apply(Mix<T>{static_cast<W>(mix), static_cast<W>(1 - mix)},
                                                    std::span<T>(one.parameters, one.count), common);
-            this->kernels().follow(one.parameters, one.count);
+            this->kernels().write_low_weights(one.parameters, one.count);
         });
         under_way_ = {};
     }

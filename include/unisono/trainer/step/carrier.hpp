@@ -219,7 +219,7 @@ void CarrierToOwners<T>::receive() {
         if (slices_->is_mine(owned)) continue;
         flat_->visit(owned.slice, [&](const Stretch<T>& to) {
             if (!flat_->contiguous()) kernels_->copy(to.parameters, array_ + to.flat, to.count);
-            kernels_->follow(to.parameters, to.count);
+            kernels_->write_low_weights(to.parameters, to.count);
         });
     }
 }

@@ -62,9 +62,9 @@ public:
     [[nodiscard]] virtual std::size_t misfit() const { return no_offender; }
     /// After `agree`: no grid was known yet for any such parameter.
     [[nodiscard]] virtual bool only_new() const { return false; }
-    /// The update was made.
-    virtual void follow() {}
-    /// The update was left out.
+    /// The update was made: grids follow its gradients.
+    virtual void adapt() {}
+    /// The update was left out: grids that were too fine become coarser.
     virtual void widen() {}
     /// Null if sums are on no grid.
     [[nodiscard]] virtual GridRange* grids() { return nullptr; }
@@ -175,7 +175,7 @@ protected:
     void moved();
     /// The sum of a bucket in `array`, which has the type that travels. Returns its first element.
     template <class Sum>
-    Sum* settle_in_array(std::size_t b, Sum* array, Look look) {
+    Sum* complete_in_array(std::size_t b, Sum* array, Look look) {
         const Slice& bucket = flat_->bucket(b);
         if (held()) drain(bucket, look);
         else if (!in_array_) kernels_->zero(array + bucket.first, bucket.count);
@@ -242,7 +242,7 @@ protected:
     using Base::flat_, Base::in_array_, Base::kernels_, Base::multiplier_;
 
 private:
-    T* settle_in_model(const Slice& bucket);
+    T* complete_in_model(const Slice& bucket);
     void drain(const Slice& slice, Look look) final;
 
     bool alone_ = false; ///< nothing is summed over ranks in this update
@@ -266,14 +266,14 @@ void FloatGradient<T>::start(std::size_t b, Carrier<T>& carrier, Look look) {
     const Slice& bucket = flat_->bucket(b);
     this->drop_weightless(bucket);
     const bool in_model = !in_array_ && (alone_ || this->in_place_);
-    T* const values = in_model ? settle_in_model(bucket) : this->settle_in_array(b, this->numbers(), look);
+    T* const values = in_model ? complete_in_model(bucket) : this->complete_in_array(b, this->numbers(), look);
     if (values != nullptr) look(values, bucket.count, bucket.first);
     else this->look_in_model(bucket, look);
     travel(b, values, carrier);
 }
 
 template <class T>
-T* FloatGradient<T>::settle_in_model(const Slice& bucket) {
+T* FloatGradient<T>::complete_in_model(const Slice& bucket) {
     if (this->model_ == Base::InModel::stale) this->zero_in_model(bucket);
     if (this->held() && multiplier_ != 1 && !alone_)
         flat_->visit(bucket, [&](const Stretch<T>& one) { kernels_->scale(one.gradients, one.count, multiplier_); });

@@ -3,7 +3,7 @@
 /// \file
 /// The gradient of an update that is summed on a grid (grid_sums.hpp). Integers travel, or, where
 /// each rank has one micro-batch and the reducer combines all ranks' elements at once, the numbers
-/// themselves (`straight`).
+/// themselves (`sums_numbers_`).
 
 #include "unisono/core/error.hpp"
 #include "unisono/trainer/step/gradient_sum.hpp"
@@ -34,11 +34,11 @@ public:
     }
 
     void expect_one() override {
-        straight_ = at_once_;
-        if (straight_) multiplier_ = weight_;
+        sums_numbers_ = at_once_;
+        if (sums_numbers_) multiplier_ = weight_;
     }
     void hold(double multiplier) override {
-        if (straight_ && multiplier != multiplier_)
+        if (sums_numbers_ && multiplier != multiplier_)
             refuse_input(
                 {"a micro-batch was weighed by ", multiplier, " and others by ", multiplier_,
                  "; expected one weight of a policy that declares neither `needs_samples` nor `needs_tokens`"});
@@ -47,7 +47,7 @@ public:
 
     void start(std::size_t b, Carrier<T>& carrier, Look look) override;
 
-    [[nodiscard]] bool in_place() const override { return !straight_ || in_place_; }
+    [[nodiscard]] bool in_place() const override { return !sums_numbers_ || in_place_; }
     void prepare(std::size_t flat, T* to, std::size_t count) override;
 
     [[nodiscard]] SumsOfGradients& sums() override { return sums_; }
@@ -59,10 +59,10 @@ private:
     using Base::flat_, Base::in_array_, Base::in_place_, Base::kernels_, Base::multiplier_, Base::world_;
 
     void begin_form(bool, double) override {
-        straight_ = false;
+        sums_numbers_ = false;
         sums_.begin();
     }
-    T* settle_straight(const Slice& bucket, Look look);
+    T* complete_numbers(const Slice& bucket, Look look);
     void drain(const Slice& slice, Look look) override;
     Integer* images() {
         if (images_.empty()) images_ = kernels_->template allocate<Integer>(flat_->count());
@@ -71,26 +71,27 @@ private:
 
     GridSums<T, Integer> sums_;
     Array<Integer> images_;
-    bool at_once_ = false;  ///< the reducer combines all ranks' numbers at once
-    double weight_ = 1;     ///< of a micro-batch then
-    bool straight_ = false; ///< numbers are summed on the grid; never on a device
+    bool at_once_ = false;      ///< the reducer combines all ranks' numbers at once
+    double weight_ = 1;         ///< of a micro-batch then
+    bool sums_numbers_ = false; ///< numbers are summed on the grid; never on a device
 };
 
 template <class T, class Integer>
 void GridGradient<T, Integer>::start(std::size_t b, Carrier<T>& carrier, Look look) {
     const Slice& bucket = flat_->bucket(b);
     this->drop_weightless(bucket);
-    if (!straight_) return carrier.start(b, kernels_->buffer(this->settle_in_array(b, images(), look), bucket.count));
-    T* const values = settle_straight(bucket, look);
+    if (!sums_numbers_)
+        return carrier.start(b, kernels_->buffer(this->complete_in_array(b, images(), look), bucket.count));
+    T* const values = complete_numbers(bucket, look);
     carrier.start_each(b, [&](const OwnedSlice& owned) {
         const Slice& slice = owned.slice;
         const std::span<T> data(values + (slice.first - bucket.first), slice.count);
-        return sums_.sum_straight(*world_, data, slice.first, multiplier_, owned.owner);
+        return sums_.sum_numbers(*world_, data, slice.first, multiplier_, owned.owner);
     });
 }
 
 template <class T, class Integer>
-T* GridGradient<T, Integer>::settle_straight(const Slice& bucket, Look look) {
+T* GridGradient<T, Integer>::complete_numbers(const Slice& bucket, Look look) {
     T* const numbers = in_place_ ? nullptr : this->numbers();
     if (!this->held()) {
         if (!in_place_) kernels_->zero(numbers + bucket.first, bucket.count);
@@ -110,8 +111,8 @@ T* GridGradient<T, Integer>::settle_straight(const Slice& bucket, Look look) {
 
 template <class T, class Integer>
 void GridGradient<T, Integer>::prepare(std::size_t flat, T* to, std::size_t count) {
-    if (straight_ && world_->size() > 1) return;
-    if (straight_) return sums_.round_alone(flat, to, count, multiplier_);
+    if (sums_numbers_ && world_->size() > 1) return;
+    if (sums_numbers_) return sums_.round_alone(flat, to, count, multiplier_);
     sums_.numbers_from(flat, images_.data() + flat, to, count);
 }
 

@@ -68,7 +68,7 @@ public:
 
     /// Moves the grids after an update to `headroom` bits above what was needed, but by at most one
     /// bit towards finer steps. Keeps a grid if all gradients of its parameter were zero.
-    void follow() {
+    void adapt() {
         for (std::size_t p = 0; p < needed_.size(); ++p) {
             if (needed_[p] == Grid::nothing) continue;
             const std::int32_t wanted = needed_[p] + more_ + headroom_;

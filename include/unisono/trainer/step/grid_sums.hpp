@@ -155,7 +155,7 @@ public:
     }
     /// `owner`: the rank that gets the sum; below 0: all ranks. `data` begin at `flat` in the flat
     /// order.
-    Operation sum_straight(GroupCore& world, std::span<T> data, std::size_t flat, double weight, int owner) const {
+    Operation sum_numbers(GroupCore& world, std::span<T> data, std::size_t flat, double weight, int owner) const {
         const GridMap grids = map(flat, weight);
         const Call call{.what = owner < 0 ? Collective::all_reduce : Collective::reduce,
                         .root = std::max(owner, 0),
@@ -184,7 +184,7 @@ public:
     }
     [[nodiscard]] std::size_t misfit() const override { return range_.misfit(); }
     [[nodiscard]] bool only_new() const override { return range_.only_new(); }
-    void follow() override { range_.follow(); }
+    void adapt() override { range_.adapt(); }
     void widen() override { range_.widen(); }
     [[nodiscard]] GridRange* grids() override { return &range_; }
     [[nodiscard]] std::size_t bytes() const { return images_->bytes(); }

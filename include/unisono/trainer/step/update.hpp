@@ -440,7 +440,7 @@ Verdict Update<T>::apply() {
         scale *= policies_->clip_factor(norm_);
     }
     update_owned({learning_rate_, ++applied_, scale});
-    gradients_->follow();
+    gradients_->adapt();
     loss_scale_.grow();
     return Verdict::commit;
 }
