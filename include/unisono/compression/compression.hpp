@@ -5,7 +5,8 @@
 ///
 /// A policy's `start<T>(group, buckets)` makes its *run* for one model; `buckets` are slices of the
 /// flat order. A policy that also needs the parameters in them has `start<T>(group, buckets,
-/// parameters)` instead, with a `ParameterMatrix` for each, in flat order. A run has
+/// parameters)` instead, with a `ParameterMatrix` for each, in flat order. A run (concept
+/// `compression_run`) has
 /// - `begin(b, values, reduction)`: encodes this rank's gradient of bucket b, and starts its
 ///   exchange, without waiting. The values must not move;
 /// - `finish()`: waits; the values of all buckets in flight are then the sum over all ranks of the
@@ -67,9 +68,11 @@
 /// which sends momentum: here the optimizer holds the momentum, and sees the sum of gradients
 /// (OneBit names the alternative).
 
+#include "unisono/core/memory.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/value.hpp"
+#include "unisono/group/operation.hpp" // a run holds what `reduction.sum` returns
 #include "unisono/layout/owners.hpp"
 
 #include <cstddef>
@@ -84,6 +87,15 @@ concept compression_policy = policy_of<C, Family::compression> && requires(const
     { C::compresses } -> detail::converts_to<bool>;
     { C::own_exchange } -> detail::converts_to<bool>;
     policy.check();
+};
+
+/// Runs for gradients of type T. `Reduction`: the type of the object by which `begin` sums.
+template <class R, class T, class Reduction>
+concept compression_run = requires(R& run, const R& seen, std::size_t bucket, T* values, Reduction& reduction) {
+    run.begin(bucket, values, reduction);
+    run.finish();
+    run.forget();
+    { seen.bytes() } -> detail::converts_to<std::size_t>;
 };
 
 /// A parameter as a matrix: its position in the flat order, and its number of columns; row after

@@ -117,6 +117,21 @@ struct Compressor {
     static constexpr un::Family family = un::Family::compression;
     friend bool operator==(const Compressor&, const Compressor&) = default;
 };
+struct UnforgettingCompression : un::NoCompression {
+    static constexpr std::string_view name = "unforgetting";
+    static constexpr bool compresses = true;
+    friend bool operator==(const UnforgettingCompression&, const UnforgettingCompression&) = default;
+    struct Run {
+        template <class T, class Reduction>
+        void begin(std::size_t, T*, Reduction&) {}
+        void finish() {}
+        static std::size_t bytes() { return 0; }
+    };
+    template <class T, class World>
+    Run start(World&, std::span<const un::Slice>) const {
+        return {};
+    }
+};
 
 template <class M, class... Policies>
 void train(M& model, Policies... policies) {
@@ -215,6 +230,12 @@ int main() {
 // expect: unisono::Trainer: the compression lacks what compression/compression.hpp asks of one
 #ifdef CASE_compression
     train(model, Compressor{});
+#endif
+
+// case: run_of_a_compression
+// expect: unisono::Trainer: the compression's run lacks what compression/compression.hpp asks of one: begin(bucket, values, reduction), finish(), forget() and bytes()
+#ifdef CASE_run_of_a_compression
+    train(model, UnforgettingCompression{});
 #endif
 
 // case: no_model

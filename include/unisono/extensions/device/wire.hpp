@@ -111,7 +111,8 @@ concept compresses_on_device =
         policy.template start_on<T>(device, world, buckets);
     };
 
-/// Starts a compression for gradients on a device: see `start_compression_on` (compression/compression.hpp).
+/// Starts a compression for gradients on a device: see `start_compression_on`
+/// (compression/compression.hpp).
 template <class T, class Computes, class C, class World>
 [[nodiscard]] auto start_device_compression(std::type_identity<T>, const Computes& kernels, const C& policy,
                                             World& world, std::span<const Slice> buckets,

@@ -92,6 +92,10 @@ private:
 template <class T, class Run>
 class CompressionRunOf final : public CompressionRun<T> {
 public:
+    static_assert(compression_run<Run, T, BucketReduction>,
+                  "unisono::Trainer: the compression's run lacks what compression/compression.hpp asks of one: "
+                  "begin(bucket, values, reduction), finish(), forget() and bytes()");
+
     /// `start()` returns the run.
     template <class Start>
     explicit CompressionRunOf(const Start& start) : run_(start()) {}
@@ -164,12 +168,12 @@ private:
 /// The type of a compression's run in a trainer; NoCompression's for models in units, which use the
 /// format alone.
 template <class World, class T, class Computes, class Policies>
-struct CompressionRunType {
+struct CompressionRunFor {
     using type = NoCompression::Run;
 };
 template <class World, class T, class Computes, class Policies>
     requires(Policies::Compression::compresses && !shards_gradients<typename Policies::Sharding>)
-struct CompressionRunType<World, T, Computes, Policies> {
+struct CompressionRunFor<World, T, Computes, Policies> {
     using type = decltype(start_compression_on<T>(std::declval<const Computes&>(),
                                                   std::declval<const typename Policies::Compression&>(),
                                                   std::declval<World&>(), {}, {}));
@@ -186,7 +190,7 @@ template <class T, class Policies, class World, class Model, class Computes>
     requires(Policies::Compression::compresses)
 [[nodiscard]] GradientSum<T>* gradient_for(World& world, Model& model, const FlatModel<T>& flat,
                                            const Computes& kernels, const Policies& policies) {
-    using Run = typename CompressionRunType<World, T, Computes, Policies>::type;
+    using Run = typename CompressionRunFor<World, T, Computes, Policies>::type;
     auto* const run = new CompressionRunOf<T, Run>([&] {
         return start_compression_on<T>(kernels, policies.compression, world, flat.buckets(),
                                        parameter_matrices(model, flat.layout()));

@@ -286,10 +286,9 @@ Update<T>::Update(World& world, Model& model, const Policies& policies, const Sh
                   static_cast<int>(std::bit_width(static_cast<unsigned>(world.size())))) {
     using Summation = typename Policies::Summation;
     // A device's gradients travel through the host.
-    constexpr bool compression_is_on_host =
-        requires { requires CompressionRunType<World, T, Computes, Policies>::type::is_on_host; };
+    constexpr bool on_host = requires { requires CompressionRunFor<World, T, Computes, Policies>::type::is_on_host; };
     using Summed =
-        decltype(summed_types<may_have_owners<Policies, Sharding>, Computes::on_device, !compression_is_on_host, T,
+        decltype(summed_types<may_have_owners<Policies, Sharding>, Computes::on_device, !on_host, T,
                               typename Summation::template Gradient<T>::Sum, typename Policies::Compression>());
     reducer_.take(make_reducer_run<Summed>(world, policies.reducer));
     if constexpr (Policies::Clipping::measures_norm)
