@@ -100,17 +100,13 @@ public:
     void wait();
 
 private:
-    struct Slot {
-        std::optional<Prepared> sum = {};
-        const std::byte* at = nullptr; ///< its memory
-    };
+    /// As `start`, for a bucket whose sums are not prepared for this memory. Prepares them, if the
+    /// reducer sums by calls that can be prepared.
+    void start_anew(ReducerRun& reducer, const OwnedSlices& slices, std::size_t b, std::size_t first,
+                    const CallBuffer& values);
 
-    /// Returns false if the reducer sums by no call that can be prepared.
-    static bool prepare(Slot& slot, ReducerRun& reducer, const SliceSum& sum);
-    /// Where this rank's sums arrive.
-    static CallBuffer target_of(const ReducerRun& reducer, const SliceSum& sum);
-
-    FixedArray<Slot> slots_; ///< by slice
+    FixedArray<std::optional<Prepared>> sums_; ///< by slice; one may sum several slices of its bucket
+    List<const std::byte*> prepared_at_;       ///< by bucket: the memory; null: not all its sums are prepared
     List<std::size_t> started_;
     std::vector<Operation> others_;
 };
@@ -236,31 +232,46 @@ namespace detail {
                                                             const CallBuffer& values) {
     if (values.space == MemorySpace::device) // each start looks up its stream
         return start_slice_sums(reducer, slices, b, first, values, others_);
-    if (slots_.size() == 0) slots_ = FixedArray<Slot>(slices.all().size());
+    if (prepared_at_.empty()) {
+        sums_ = FixedArray<std::optional<Prepared>>(slices.all().size());
+        prepared_at_.resize(slices.buckets());
+    }
+    if (values.data == nullptr || prepared_at_[b] != values.data) return start_anew(reducer, slices, b, first, values);
+    const std::size_t begin = slices.first_of_bucket(b);
+    const std::size_t end = begin + slices.of_bucket(b).size();
+    for (std::size_t number = begin; number < end; ++number) {
+        if (!sums_[number].has_value()) continue;
+        sums_[number]->start();
+        started_.push_back(number);
+    }
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION void BucketSums::start_anew(ReducerRun& reducer, const OwnedSlices& slices,
+                                                                 std::size_t b, std::size_t first,
+                                                                 const CallBuffer& values) {
+    prepared_at_[b] = nullptr; // until all are
+    bool all = true;
     each_slice_sum(reducer, slices, b, first, values, [&](const SliceSum& sum, std::size_t number) {
-        Slot& slot = slots_[number];
-        if (!slot.sum.has_value() && !prepare(slot, reducer, sum)) return keep(others_, start_slice_sum(reducer, sum));
-        if (slot.at == sum.values.data) slot.sum->start();
-        else slot.sum->start(sum.values, target_of(reducer, sum));
-        slot.at = sum.values.data;
+        const CallBuffer out = sum.counts.empty() ? sum.values : reducer.own_slice(sum.values, sum.counts);
+        std::optional<Prepared>& prepared = sums_[number];
+        if (prepared.has_value()) {
+            prepared->start(sum.values, out);
+        } else {
+            const Call call = reducer.call(sum.what, sum.values, sum.owner, sum.counts);
+            if (call.by.plan == nullptr) {
+                all = false;
+                return keep(others_, start_slice_sum(reducer, sum));
+            }
+            prepared.emplace(reducer.core().prepare(call, sum.values, out));
+            prepared->start();
+        }
         started_.push_back(number);
     });
-}
-
-[[gnu::cold]] UNISONO_DEFINITION bool BucketSums::prepare(Slot& slot, ReducerRun& reducer, const SliceSum& sum) {
-    const Call call = reducer.call(sum.what, sum.values, sum.owner, sum.counts);
-    if (call.by.plan == nullptr) return false;
-    slot.sum.emplace(reducer.core().prepare(call, sum.values, target_of(reducer, sum)));
-    slot.at = sum.values.data;
-    return true;
-}
-
-UNISONO_DEFINITION CallBuffer BucketSums::target_of(const ReducerRun& reducer, const SliceSum& sum) {
-    return sum.counts.empty() ? sum.values : reducer.own_slice(sum.values, sum.counts);
+    if (all) prepared_at_[b] = values.data;
 }
 
 [[gnu::noinline]] UNISONO_DEFINITION void BucketSums::wait() {
-    for (const std::size_t number : started_) slots_[number].sum->wait();
+    for (const std::size_t number : started_) sums_[number]->wait();
     started_.clear();
     for (Operation& operation : others_) operation.wait();
     others_.clear();

@@ -18,9 +18,9 @@
 /// are zeroed before the next pass adds to them.
 ///
 /// `FloatGradient` sums floats. `GridGradient` (grid_gradient.hpp) sums on a grid.
-/// `CompressedGradient` (compressed_gradient.hpp) sums floats in the format of a compression. Each is a form in
-/// which the gradient travels, by any carrier (carrier.hpp) but `FusedCarrier`, which takes only
-/// the first.
+/// `CompressedGradient` (compressed_gradient.hpp) sums floats in the format of a compression. Each
+/// is a form in which the gradient travels, by any carrier (carrier.hpp) but `FusedCarrier`, which
+/// takes only the first.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/function_ref.hpp"
@@ -172,7 +172,10 @@ protected:
     virtual void begin_form(bool alone, double loss_scale) = 0;
     /// Adds gradients in the model's memory to the array.
     virtual void drain(const Slice& slice, Look look) = 0;
-    void moved();
+    void moved() {
+        in_array_ = true;
+        if (held()) model_ = InModel::zeros;
+    }
     /// The sum of a bucket in `array`, which has the type that travels. Returns its first element.
     template <class Sum>
     Sum* complete_in_array(std::size_t b, Sum* array, Look look) {
@@ -253,12 +256,6 @@ template <class T>
 bool GradientSum<T>::can_sum_in_model() const {
     if (world_->size() == 1) return true;
     return flat_->contiguous() && kernels_->is_shared(flat_->stretches().front().gradients, flat_->count());
-}
-
-template <class T>
-void GradientSum<T>::moved() {
-    in_array_ = true;
-    if (held()) model_ = InModel::zeros;
 }
 
 template <class T>

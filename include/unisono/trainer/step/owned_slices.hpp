@@ -35,6 +35,7 @@ public:
     [[nodiscard]] Part<const OwnedSlice> of_bucket(std::size_t b) const {
         return {all_.data() + begin_[b], begin_[b + 1] - begin_[b]};
     }
+    [[nodiscard]] std::size_t buckets() const { return begin_.size() - 1; }
     /// The number of a bucket's first slice among all.
     [[nodiscard]] std::size_t first_of_bucket(std::size_t b) const { return begin_[b]; }
     /// True if some elements have an owner.

@@ -24,9 +24,9 @@ namespace detail {
 /// The reducer has no function for this.
 [[noreturn]] Operation refuse_verb(Collective what);
 
-/// A reducer's run is the object that its `start(group)` returns. The trainer keeps it for the whole
-/// training, and starts all sums of gradients by it (reducer/reducer.hpp). This class has the run's
-/// functions for untyped elements, so that an update knows neither the reducer's type nor the
+/// A reducer's run is the object that its `start(group)` returns. The trainer keeps it for the
+/// whole training, and starts all sums of gradients by it (reducer/reducer.hpp). This class has the
+/// run's functions for untyped elements, so that an update knows neither the reducer's type nor the
 /// group's. The definitions here are those of a reducer of schedules, which says with which call.
 class ReducerRun {
 public:
