@@ -90,7 +90,7 @@ void broadcast_buffers(World& world, Model& model) {
     if constexpr (requires { model.buffers(); }) {
         if (world.size() == 1) return;
         if constexpr (trained_on_device<Model>) {
-            world.endpoint().follow(model.stream());
+            world.endpoint().wait_for(model.stream());
             for_each_span(model.buffers(), [&](auto one) { broadcast(world, one, 0); });
         } else {
             std::uint64_t hash = fnv_basis;

@@ -1,5 +1,5 @@
 // A checkpoint of a training on a device is the same as on the host. Either training resumes from
-// the other's checkpoint, with the same bits.
+// the other's checkpoint, with the same bits. Buffers on the device become rank 0's.
 #include "on_device.hpp"
 
 #include "base/trainer/models.hpp"
@@ -10,7 +10,9 @@
 #include <unisono/trainer/hashes.hpp>
 
 #include <array>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace un = unisono;
@@ -66,9 +68,52 @@ void train(const std::string& folder, bool resumes, Told& told) {
     });
 }
 
+/// With running statistics on the device.
+struct WithBuffers : test::OnDevice<Model> {
+    WithBuffers(test::Group& world, Model& network)
+        : OnDevice(world, network), statistics(un::allocate_on_device<float>(world, 3)) {}
+    ~WithBuffers() { cudaStreamSynchronize(stream()); } // before the statistics are released
+
+    [[nodiscard]] un::DeviceSpan<float> buffers() const { return statistics.span(); }
+    /// The model's stream gets there late.
+    void write(float value) {
+        test::launch_on_host(stream(), [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+        test::enqueue_write(stream(), statistics.span(), std::vector<float>(3, value));
+    }
+    [[nodiscard]] float found() const {
+        cudaStreamSynchronize(stream());
+        return test::read_device(un::DeviceSpan<const float>(statistics.span()))[2];
+    }
+
+    un::DeviceMemory<float> statistics;
+};
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(device_checkpoints)
+
+BOOST_AUTO_TEST_CASE(buffers_are_those_of_rank_0_and_are_kept) {
+    const test::Clean clean;
+    const unisono_test::Folder folder;
+    std::array<std::array<float, ranks>, 3> found{}; // of each rank: at first, when changed, when resumed
+    un::run<test::Transport>(ranks, [&](auto& world) {
+        Model network(columns, 2);
+        WithBuffers model(world, network);
+        const auto mine = static_cast<std::size_t>(world.rank());
+        model.write(static_cast<float>(mine + 3));
+        un::Trainer trainer{world, model, un::Sgd{}};
+        found[0][mine] = model.found();
+        un::Checkpoints checkpoints(folder.path());
+        checkpoints.save(trainer);
+        model.write(7);
+        found[1][mine] = model.found();
+        BOOST_REQUIRE(checkpoints.resume(trainer));
+        found[2][mine] = model.found();
+    });
+    for (const float one : found[0]) BOOST_TEST(one == 3);
+    for (const float one : found[1]) BOOST_TEST(one == 7);
+    for (const float one : found[2]) BOOST_TEST(one == 3);
+}
 
 BOOST_AUTO_TEST_CASE(from_and_to_the_host) {
     const test::Clean clean;
