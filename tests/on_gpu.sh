@@ -15,6 +15,9 @@
 #     digits   the example digits_on_gpu, to the accuracy of the host's
 #     torch    the process group for PyTorch on tensors of GPUs; skipped unless UNISONO_TEST_TORCH
 #              names a Python that has PyTorch with CUDA
+#     libtorch modules of LibTorch on the GPU: losses beside LibTorch alone, one hash on 1, 2 and 4
+#              ranks, and the example existing_code/libtorch_cuda. Skipped, with a message, unless
+#              UNISONO_TEST_TORCH, else python3, is a Python with a PyTorch for the same CUDA
 # Ranks over NCCL have a GPU each. From NCCL 2.30 on they share one (NCCL_MULTI_RANK_GPU_ENABLE=1,
 # which this script sets unless it is set). --sanitize also trains the example for one epoch under
 # each tool of compute-sanitizer. --build compiles for sm_90, which needs no GPU. Needs a CUDA
@@ -30,13 +33,22 @@ for word in "$@"; do
     case $word in
     --build) build_only=yes ;;
     --sanitize) sanitize=yes ;;
-    thrust | cuda | nccl | device | trainer | elastic | library | cuda_c | digits | torch) rooms+=("$word") ;;
-    *) echo "usage: bash $0 [--build] [--sanitize] [thrust] [cuda] [nccl] [device] [trainer] [elastic] [library] [cuda_c] [digits] [torch]; found '$word'" >&2; exit 2 ;;
+    thrust | cuda | nccl | device | trainer | elastic | library | cuda_c | digits | torch | libtorch) rooms+=("$word") ;;
+    *) echo "usage: bash $0 [--build] [--sanitize] [thrust] [cuda] [nccl] [device] [trainer] [elastic] [library] [cuda_c] [digits] [torch] [libtorch]; found '$word'" >&2; exit 2 ;;
     esac
 done
-[ ${#rooms[@]} -gt 0 ] || rooms=(thrust cuda nccl device trainer elastic library cuda_c digits torch)
+[ ${#rooms[@]} -gt 0 ] || rooms=(thrust cuda nccl device trainer elastic library cuda_c digits torch libtorch)
 need_nvcc $build_only
 need_nccl
+. integrations/libtorch/tests/on_gpu.sh
+case " ${rooms[*]} " in
+*" libtorch "*)
+    if ! need_libtorch; then
+        for i in "${!rooms[@]}"; do [ "${rooms[i]}" != libtorch ] || unset "rooms[i]"; done
+        [ ${#rooms[@]} -gt 0 ] || exit 77
+    fi
+    ;;
+esac
 
 # The sources of a room that make sense on a GPU.
 sources_of() {
@@ -75,18 +87,28 @@ compile() { # ROOM SOURCE
     echo "nvcc $2 ($1)"
     "$nvcc" "${flags[@]}" "${transport[@]}" -x cu -c "$2" -o "$(object_of "$1" "$2")" || { echo "$0: $2 does not compile" >&2; return 1; }
 }
+compile_libtorch() { # SOURCE OBJECT
+    echo "c++ $1 (libtorch)"
+    "${CXX:-c++}" -std=c++20 -O1 "${libtorch_flags[@]}" -Iinclude -Itests "$nccl_include" "-I$cuda/include" -c "$1" -o "$2" || { echo "$0: $1 does not compile" >&2; return 1; }
+}
 main=$build/main.o
 jobs=$(nproc)
 running=0
-begin() { # as many at a time as there are processors
+begin_by() { # COMMAND...: as many at a time as there are processors
     [ "$running" -lt "$jobs" ] || { wait -n; running=$((running - 1)); }
-    compile "$@" &
+    "$@" &
     running=$((running + 1))
 }
+begin() { begin_by compile "$@"; }
 "${CXX:-c++}" -std=c++20 -O1 -Itests -DUNISONO_TEST_INCLUDED_BOOST -c tests/support/main.cpp -o "$main"
 for room in "${rooms[@]}"; do
     for source in $(sources_of "$room"); do begin "$room" "$source"; done
     [ "$room" != cuda_c ] || for when in before after; do begin cuda_c_$when tests/extensions/device_library/cuda_c/threads.cpp; done
+    if [ "$room" = libtorch ]; then
+        for name in "${!libtorch_sources[@]}"; do begin_by compile_libtorch "${libtorch_sources[$name]}" "$build/libtorch_$name.o"; done
+        # Its kernels are the library's.
+        case " ${rooms[*]} " in *" library "*) ;; *) for source in src/devices/*.cu; do begin library "$source"; done ;; esac
+    fi
     # The same trainings with the kernels of the headers.
     [ "$room" != library ] || begin header_only tests/extensions/device_library/trained.cpp
 done
@@ -96,6 +118,12 @@ while [ "$running" -gt 0 ]; do
 done
 for room in "${rooms[@]}"; do
     [ "$room" != digits ] && [ "$room" != torch ] || continue
+    if [ "$room" = libtorch ]; then
+        for name in "${!libtorch_sources[@]}"; do
+            "$nvcc" -o "$build/libtorch_$name" "$build/libtorch_$name.o" "$build"/library_src_devices_*.o "${libtorch_libraries[@]}" "${nccl_library[@]}" -cudart shared -Xlinker "-rpath,$cuda/lib64"
+        done
+        continue
+    fi
     if [ "$room" = cuda_c ]; then
         for when in before after; do
             "$nvcc" -o "$build/cuda_c_$when" "$(object_of cuda_c_$when tests/extensions/device_library/cuda_c/threads.cpp)" "${nccl_library[@]}"
@@ -132,6 +160,8 @@ for room in "${rooms[@]}"; do
         status=0
         bash integrations/torch/tests/run.sh build/torch_cuda --device || status=$?
         [ $status -eq 0 ] || [ $status -eq 77 ] || failed+=(torch)
+    elif [ "$room" = libtorch ]; then
+        run_libtorch "$build" || failed+=(libtorch)
     elif [ "$room" = cuda_c ]; then
         python3 tests/extensions/device_library/cuda_c/check.py --programs "$build/cuda_c_before" "$build/cuda_c_after" || failed+=(cuda_c)
     else
