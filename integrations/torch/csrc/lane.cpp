@@ -243,15 +243,16 @@ void Lane::fail(Job& job, const std::string& why) {
     end(job);
 }
 
-/// Returns whether anything has changed. `blocked`: an earlier collective has not begun.
-bool Lane::move(Job& job, bool& blocked) {
+/// Returns whether anything has changed.
+bool Lane::move(Job& job, Held& held) {
     if (job.over) return false;
     if (!job.begun) {
         const bool collective = !job.work->point_to_point;
-        if (collective && blocked) return false;
+        bool& blocked = collective ? held.collectives : held.sends;
+        if (blocked && (collective || job.waits)) return false;
         if (job.waits && !job.ready.has_passed()) {
             if (un::steady_now() < job.deadline) {
-                blocked = blocked || collective;
+                blocked = true;
                 return false;
             }
             job.begun = true;
@@ -281,13 +282,13 @@ void Lane::run() {
         news_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
         if (stop_) return;
         bool changed = false;
-        bool blocked = false;
+        Held held;
         // Only this thread removes jobs, and others add them at the end.
         for (auto job = jobs_.begin(); job != jobs_.end();) {
             lock.unlock();
             std::list<Job> done;
             try {
-                changed = move(*job, blocked) || changed;
+                changed = move(*job, held) || changed;
             } catch (const std::exception& failed) { // an error of the device
                 job->begun = true;
                 fail(*job, failed.what());

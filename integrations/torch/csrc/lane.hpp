@@ -16,7 +16,7 @@
 /// outputs become NaN.
 ///
 /// A lane has a world of its own: calls on tensors of the host do not wait for a device. Its
-/// collectives start in the order of the calls.
+/// collectives start in the order of the calls, and so do its sends, on all devices.
 
 #include "device.hpp"
 #include "driver.hpp"
@@ -134,9 +134,16 @@ private:
         device::Stream received; ///< as `out`: a message does not wait for collectives
     };
 
+    /// What has not begun holds up later calls of its kind: a receiver takes a sender's messages in
+    /// the order in which they begin.
+    struct Held {
+        bool collectives = false;
+        bool sends = false;
+    };
+
     [[nodiscard]] device::Word take_word();
     void run();
-    [[nodiscard]] bool move(Job& job, bool& blocked);
+    [[nodiscard]] bool move(Job& job, Held& held);
     [[nodiscard]] bool is_over(Job& job);
     void fail(Job& job, const std::string& why);
     void begin(Job& job);

@@ -190,6 +190,25 @@ def all_calls():
     return True
 
 
+def order_of_messages():
+    """A receiver takes the messages of one sender in the order of the calls."""
+    use_device()
+    rank, count = dist.get_rank(), 60
+    for _ in range(200):  # the copies end while the group looks at one after the other
+        if rank == 0:
+            works = [dist.isend(tensor([i]), 1) for i in range(count)]
+        else:
+            got = [tensor([-1]) for _ in range(count)]
+            works = [dist.irecv(x, 0) for x in got]
+        for work in works:
+            work.wait()
+        if rank == 1:
+            found = [x.item() for x in got]
+            assert found == list(range(count)), found
+        dist.barrier()
+    return True
+
+
 def future():
     use_device()
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -367,6 +386,9 @@ class Device(unittest.TestCase):
 
     def test_futures(self):
         run(2, future)
+
+    def test_messages_keep_their_order(self):
+        run(2, order_of_messages, environment=WAITING)
 
     def test_one_hash_for_any_number_of_workers(self):
         hashes = {size: set(run(size, micro_batches, 4, environment=WAITING, timeout_s=100, deadline_s=200)) for size in (1, 2, 4)}
