@@ -990,11 +990,25 @@ Backend::WorkPointer Backend::recv(Tensors& tensors, int peer, int tag) {
 
 // --- barriers ------------------------------------------------------------------------------------
 
+/// The device whose stream a barrier waits for, as NCCL's. PyTorch's dispatcher passes no
+/// `options.device`.
+std::optional<at::Device> Backend::device_of(const c10d::BarrierOptions& options) const {
+    if (lane_ == nullptr) return std::nullopt;
+    if (options.device) {
+        if (!device::has(*options.device)) return std::nullopt;
+        if (options.device->has_index()) return device::with_index(options.device->index());
+    }
+    if (!options.device_ids.empty()) return device::with_index(options.device_ids.front());
+    const std::optional<at::Device> bound = getBoundDeviceId();
+    if (bound && device::has(*bound)) return device::with_index(bound->index());
+    return std::nullopt;
+}
+
 Backend::WorkPointer Backend::barrier(const c10d::BarrierOptions& options) {
     Call call{.type = OpType::BARRIER, .name = "unisono:barrier"};
-    if (lane_ != nullptr && options.device && device::has(*options.device) &&
-        (options.device->is_cpu() || options.device->has_index()))
-        call.where = options.device;
+    call.where = device_of(options);
+    // A future waits for the streams of the tensors in its value.
+    if (call.where) call.outputs = {at::empty({1}, at::dtype(at::kByte).device(*call.where))};
     call.stages.push_back([](World& world) { return world.start_barrier(); });
     return launch(std::move(call), options.timeout, options.asyncOp);
 }

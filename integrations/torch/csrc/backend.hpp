@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -111,6 +112,7 @@ private:
     /// Checks for one list with a tensor for each rank. `which`: input or output.
     void for_all_ranks(const char* what, const char* which, const std::vector<Tensors>& lists) const;
     void check_root(const char* what, int64_t root) const;
+    [[nodiscard]] std::optional<at::Device> device_of(const c10d::BarrierOptions& options) const;
     [[nodiscard]] bool on_device(const Tensor& tensor) const;
     [[nodiscard]] bool on_grid(const Combination& how) const {
         return reproducible_ && how.reduction.kind == un::ReductionKind::sum && has_grid(how.elements.type);

@@ -21,6 +21,8 @@ extern const char* const name; ///< of their type, for messages
 /// The number of devices that this process sees.
 [[nodiscard]] int count();
 [[nodiscard]] bool has(const at::Device& device);
+/// The device with this index.
+[[nodiscard]] at::Device with_index(std::int64_t index);
 [[nodiscard]] inline bool has(const at::Tensor& tensor) { return built && has(tensor.device()); }
 /// A flat tensor of the host which a device copies to and from without the host.
 [[nodiscard]] at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type);

@@ -50,6 +50,10 @@ WaitForValue wait_for_value() {
 
 int count() { return c10::cuda::device_count(); }
 bool has(const at::Device& device) { return device.is_cuda(); }
+at::Device with_index(std::int64_t index) {
+    TORCH_CHECK(index >= 0 && index < count(), "unisono: found device ", index, ", expected one of 0 to ", count() - 1);
+    return {at::kCUDA, static_cast<c10::DeviceIndex>(index)};
+}
 
 at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) {
     return at::empty(sizes, at::TensorOptions().dtype(type).device(at::kCPU).pinned_memory(true));

@@ -20,6 +20,7 @@ namespace {
 
 int count() { return 0; }
 bool has(const at::Device&) { return false; }
+at::Device with_index(std::int64_t) { refuse(); }
 at::Tensor pinned(at::IntArrayRef, at::ScalarType) { refuse(); }
 void refuse_capture(const std::string&, const std::string&) { refuse(); }
 c10::intrusive_ptr<c10::ivalue::Future> make_future(c10::TypePtr, const at::Device&) { refuse(); }

@@ -209,6 +209,48 @@ def order_of_messages():
     return True
 
 
+def barrier_of_device(how):
+    """It waits for the current stream, unlike that of the host."""
+    use_device()
+    stream = CurrentStream()
+    warm(stream)
+    index = dist.get_rank() % torch.cuda.device_count() if DEVICE == "cuda" else 0
+    begun = time.monotonic()
+    stream.hold(1.0)
+    if how == "host":
+        dist.barrier()
+    elif how == "device_ids":
+        dist.barrier(device_ids=[index])
+    else:
+        options = dist.BarrierOptions()
+        if how == "device":
+            options.device = torch.device(DEVICE, index)
+        backend = dist.group.WORLD._get_backend(torch.device(DEVICE))
+        work = backend.barrier(options)
+        work.wait()
+        (x,) = work.get_future().wait()
+        assert x.device.type == DEVICE
+    took = time.monotonic() - begun
+    stream.synchronize()
+    return took
+
+
+def bound_to_device():
+    """As init_process_group(device_id=...): other ranks than a new group's take no part in it."""
+    rank = int(os.environ["RANK"])
+    index = rank % torch.cuda.device_count() if DEVICE == "cuda" else 0
+    dist.init_process_group("unisono", device_id=torch.device(DEVICE, index))
+    use_device()
+    group = dist.new_group([0])
+    if rank == 0:
+        x = tensor([3.0])
+        dist.all_reduce(x, group=group)
+        assert x.item() == 3.0
+    took = barrier_of_device("bound")
+    dist.destroy_process_group()
+    return took
+
+
 def future():
     use_device()
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -389,6 +431,15 @@ class Device(unittest.TestCase):
 
     def test_messages_keep_their_order(self):
         run(2, order_of_messages, environment=WAITING)
+
+    def test_barriers(self):
+        self.assertLess(max(run(2, barrier_of_device, "host")), 0.8)
+        for how in ("device", "device_ids"):
+            with self.subTest(how):
+                self.assertGreater(min(run(2, barrier_of_device, how)), 0.8)
+
+    def test_bound_device(self):
+        self.assertGreater(min(run(2, bound_to_device, initialise=False)), 0.8)
 
     def test_one_hash_for_any_number_of_workers(self):
         hashes = {size: set(run(size, micro_batches, 4, environment=WAITING, timeout_s=100, deadline_s=200)) for size in (1, 2, 4)}

@@ -53,6 +53,7 @@ cudaStream_t current_stream() {
 
 int count() { return 1; }
 bool has(const at::Device& device) { return device.is_cpu(); }
+at::Device with_index(std::int64_t) { return at::kCPU; }
 at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) { return at::empty(sizes, at::dtype(type)); }
 void refuse_capture(const std::string&, const std::string&) {}
 c10::intrusive_ptr<c10::ivalue::Future> make_future(c10::TypePtr type, const at::Device&) {
