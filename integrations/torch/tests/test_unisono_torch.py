@@ -538,7 +538,34 @@ def many_in_flight():
     assert shapes == [[[3]]], shapes
 
 
+def bound_to_device():
+    """With a device_id PyTorch splits groups, and calls NCCL's part for ranks that are not in the new one."""
+    dist.init_process_group("unisono", device_id=torch.device("cpu:0"))
+    group = dist.new_group([0])
+    x = torch.ones(3)
+    if dist.get_rank() == 0:
+        dist.all_reduce(x, group=group)
+    dist.barrier()
+    dist.destroy_process_group()
+    return x.tolist()
+
+
+class Import(unittest.TestCase):
+    def test_does_not_ask_for_gpus(self):
+        script = """
+import torch
+def asked(*_):
+    raise AssertionError("initialises CUDA's driver")
+torch.cuda.is_available = torch.cuda.device_count = torch._C._cuda_getDeviceCount = asked
+import unisono_torch
+"""
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=100)
+
+
 class Collectives(unittest.TestCase):
+    def test_new_group_of_bound_job(self):
+        run(2, bound_to_device, initialise=False)
+
     def test_collectives_as_gloo(self):
         for size, environment, transport in WORLDS:
             with self.subTest(size=size, transport=transport):

@@ -138,6 +138,13 @@ class MicroBatches:
         return work.get_future().then(lambda done: done.value()[0])
 
 
-_devices = ["cpu", "cuda"] if _C.knows_devices and torch.cuda.is_available() else ["cpu"]
+# In a job that is bound to devices, PyTorch calls this on ranks that are not in a new group: with
+# NCCL all ranks take part in a split. Here a new group concerns its members alone.
+if not hasattr(torch._C._distributed_c10d.Backend, "perform_nocolor_split"):
+    torch._C._distributed_c10d.Backend.perform_nocolor_split = lambda self, device: None
+
+# To ask for GPUs would initialise CUDA's driver, and no process may fork and use it afterwards.
+# Whether there are any, the ranks find out when they join.
+_devices = ["cpu", "cuda"] if _C.knows_devices and torch.version.cuda else ["cpu"]
 dist.Backend.register_backend("unisono", _create, extended_api=True, devices=_devices)
 atexit.register(_C.say_goodbye)
