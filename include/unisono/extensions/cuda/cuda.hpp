@@ -64,7 +64,7 @@ template <class Network>
 struct CudaOptions {
     typename detail::OptionsOf<Network>::type network = {};
     /// As this process numbers them; -1: the rank's number on its host, modulo the number of
-    /// devices here.
+    /// devices here, or, if other ranks of the host name theirs, the one that the fewest have.
     int device = -1;
     /// The size of the chunks in which device data pass through the host. Up to three chunks of an
     /// operation are in flight: one comes from the device, one is on the network, one goes back.

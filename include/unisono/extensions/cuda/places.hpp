@@ -24,7 +24,7 @@ struct CudaCard {
     std::uint64_t host = 0;
     std::string problem = {};              ///< why this rank can't take part; empty: it can
     std::vector<std::string> devices = {}; ///< those that its process sees, by PCI bus id
-    int wanted = -1;                       ///< the device that the program names; -1: by the rank's number on the host
+    int wanted = -1;                       ///< the device that the program names; -1: none
 };
 
 /// The PCI bus ids of the devices that this process sees. Errors: refused.

@@ -26,7 +26,9 @@ struct NcclOptions {
     /// For host messages; NCCL chooses a network of its own (NCCL_SOCKET_IFNAME, NCCL_IB_HCA) for
     /// device data.
     TcpOptions network = {};
-    int device = -1; ///< as this process numbers them; -1: the one with the rank's number on its host
+    /// As this process numbers them; -1: the one with the rank's number on its host, or, if other
+    /// ranks of the host name theirs, the one that the fewest have.
+    int device = -1;
     /// The size from which on native collectives on host memory pass through the device; smaller
     /// ones use messages. Equal on all ranks. 0: UNISONO_NCCL_STAGED_BYTES, else 65,536 (chosen,
     /// not measured).
