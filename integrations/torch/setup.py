@@ -23,18 +23,23 @@ libraries = []
 # PyTorch has installed.
 device = os.environ.get("UNISONO_TORCH_DEVICE", "auto")
 if device in ("auto", "cuda"):
-    places = [Path(place) for place in (CUDA_HOME,) if torch.version.cuda and place]
+    places = []  # each with all the folders that it adds
     if torch.version.cuda:
-        places.append(Path(torch.__file__).resolve().parents[1] / "nvidia" / f"cu{torch.version.cuda.split('.')[0]}")
-    found = [place for place in places if (place / "include" / "cuda_runtime_api.h").is_file()]
+        if CUDA_HOME:
+            places.append([Path(CUDA_HOME) / "include"])
+        packages = Path(torch.__file__).resolve().parents[1] / "nvidia"
+        places.append([packages / f"cu{torch.version.cuda.split('.')[0]}" / "include"])  # of CUDA 13 and newer
+        runtime = packages / "cuda_runtime" / "include"  # of CUDA 12, where each library has a folder
+        places.append([runtime, *(each for each in sorted(packages.glob("*/include")) if each != runtime)])
+    found = [place for place in places if (place[0] / "cuda_runtime_api.h").is_file()]
     if device == "cuda" and not found:
         raise SystemExit(
             f"unisono_torch: UNISONO_TORCH_DEVICE=cuda, but PyTorch {torch.__version__} has no CUDA, or no cuda_runtime_api.h is in "
-            f"{[str(place / 'include') for place in places]}; set CUDA_HOME to a toolkit of PyTorch's version"
+            f"{[str(place[0]) for place in places]}; set CUDA_HOME to a toolkit of PyTorch's version"
         )
     device = "cuda" if found else "none"
     if found:
-        folders.append(str(found[0] / "include"))
+        folders += [str(folder) for folder in found[0]]
         libraries += ["c10_cuda", "torch_cuda"]
 if device == "stand_in":
     stand_in = here.parents[1] / "tests" / "extensions" / "nccl" / "stand_in"

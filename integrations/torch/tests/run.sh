@@ -32,6 +32,7 @@ export PYTHONPATH=$folder/package
 [ "$which" = --device ] || {
     # A script's own work on the stand-in's tensors is done by the host at once.
     [ "$which" != --stand_in ] || export UNISONO_TORCH_BLOCKING_WAIT=1
+    "$python" "$here/tests/test_setup.py"
     "$python" "$here/tests/test_unisono_torch.py"
     "$python" "$here/tests/test_futures.py"
     unset UNISONO_TORCH_BLOCKING_WAIT
