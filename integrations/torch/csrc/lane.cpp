@@ -228,11 +228,23 @@ void Lane::end(Job& job) {
     job.over = true;
     if (job.failed == nullptr) job.failed = job.work->exception();
     if (job.failed == nullptr) return;
-    spoil(job.to_device);
-    job.word.open();
+    static_cast<void>(spoil_in_turn(job));
     if (!driver_->has_failed()) return;
     const std::lock_guard lock(mutex_);
     if (failed_ == nullptr) failed_ = job.failed;
+}
+
+/// Before `ready`, the copies to the mirrors would overwrite what this writes. After an error of the
+/// device nothing copies any more.
+bool Lane::spoil_in_turn(Job& job) {
+    if (job.failed == nullptr || job.word.is_open()) return false;
+    try {
+        if (job.waits && !job.ready.has_passed()) return false;
+    } catch (const std::exception&) {
+    }
+    spoil(job.to_device);
+    job.word.open();
+    return true;
 }
 
 /// This rank's fault, which ends the group.
@@ -245,7 +257,7 @@ void Lane::fail(Job& job, const std::string& why) {
 
 /// Returns whether anything has changed.
 bool Lane::move(Job& job, Held& held) {
-    if (job.over) return false;
+    if (job.over) return spoil_in_turn(job);
     if (!job.begun) {
         const bool collective = !job.work->point_to_point;
         bool& blocked = collective ? held.collectives : held.sends;
@@ -336,7 +348,8 @@ void Lane::shut_down(std::chrono::milliseconds longest) {
     news_.notify_all();
     lock.unlock();
     thread_.join();
-    if (!ended) { // the device may still use the memory
+    if (!ended) {                                     // the device may still use the memory
+        for (const Job& job : jobs_) job.word.open(); // nobody would do so later
         new std::list(std::move(jobs_));
         new std::vector(std::move(pages_));
     }

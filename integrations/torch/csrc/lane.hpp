@@ -12,8 +12,8 @@
 /// word. So `Work::wait()` makes the current stream wait for `end`, and the host waits for nothing.
 /// Nothing that a stream waits for is enqueued after it, so streams that share a queue of the
 /// device cannot wait for each other. A send ends with `ready`. The lane keeps tensors and mirrors
-/// until the host has seen `end`. After a fault the words are opened, too, and floating-point
-/// outputs become NaN.
+/// until the host has seen `end`. After a fault floating-point outputs become NaN, after `ready`,
+/// and the words are opened, too.
 ///
 /// A lane has a world of its own: calls on tensors of the host do not wait for a device. Its
 /// collectives start in the order of the calls, and so do its sends, on all devices.
@@ -145,6 +145,7 @@ private:
     void run();
     [[nodiscard]] bool move(Job& job, Held& held);
     [[nodiscard]] bool is_over(Job& job);
+    [[nodiscard]] bool spoil_in_turn(Job& job);
     void fail(Job& job, const std::string& why);
     void begin(Job& job);
     void end(Job& job);

@@ -315,14 +315,20 @@ def one_is_late():
 
 
 def stream_is_stuck():
+    """The copy to pinned memory runs after the fault, and the result is NaN all the same."""
     use_device()
     stream = CurrentStream()
     warm(stream)
     x = torch.ones(10, device=DEVICE)
     if dist.get_rank() == 0:
         stream.hold(5)
-    text = expect_error(lambda: dist.all_reduce(x, async_op=True).wait(datetime.timedelta(seconds=20)), "rank 0")
+    work = dist.all_reduce(x, async_op=True)
+    work.wait()
+    seen = []
+    stream.enqueue(lambda: seen.append(x.clone()))
+    text = expect_error(lambda: work.wait(datetime.timedelta(seconds=20)), "rank 0")
     stream.synchronize()
+    assert seen[0].isnan().all(), seen[0][:3]
     return text
 
 
