@@ -67,6 +67,8 @@ public:
 
     /// Later work here waits for all work so far of the device's current stream.
     void follow_current();
+    /// Later work here waits for the event.
+    void follow(const Event& event);
     /// What `work` does to tensors happens here.
     void run(std::function<void()> work);
     /// Later work here waits until the host opens the word.

@@ -84,6 +84,8 @@ void Stream::follow_current() {
     now.block(state_->stream);
 }
 
+void Stream::follow(const Event& event) { event.state()->event.block(state_->stream); }
+
 void Stream::run(std::function<void()> work) {
     const c10::cuda::CUDAStreamGuard here(state_->stream);
     work();

@@ -30,6 +30,7 @@ void Event::hold_current_stream() const { refuse(); }
 
 Stream::Stream(const at::Device&) { refuse(); }
 void Stream::follow_current() { refuse(); }
+void Stream::follow(const Event&) { refuse(); }
 void Stream::run(std::function<void()>) { refuse(); }
 void Stream::wait_for(const Word&) { refuse(); }
 Event Stream::mark() { refuse(); }

@@ -11,8 +11,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdlib>
 #include <limits>
 #include <optional>
+#include <string_view>
 
 namespace unisono_torch {
 namespace {
@@ -42,6 +45,36 @@ void copy_to_device(const Lane::Copy& copy) {
     at::Tensor flat = at::empty(target.sizes(), target.options());
     flat.copy_(copy.mirror, true);
     target.copy_(flat);
+}
+
+/// The memory of a device in which the elements are, with what is between them.
+std::pair<const std::byte*, const std::byte*> memory_of(const at::Tensor& tensor) {
+    const auto* const begin = static_cast<const std::byte*>(tensor.const_data_ptr());
+    if (tensor.numel() == 0) return {begin, begin};
+    std::int64_t last = 0;
+    for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+    return {begin, begin + (last + 1) * static_cast<std::int64_t>(tensor.itemsize())};
+}
+
+bool overlap(const std::vector<Lane::Copy>& some, const std::vector<Lane::Copy>& others) {
+    for (const Lane::Copy& one : some) {
+        const auto [begin, end] = memory_of(one.on_device);
+        for (const Lane::Copy& other : others) {
+            const auto [other_begin, other_end] = memory_of(other.on_device);
+            if (begin < other_end && other_begin < end) return true;
+        }
+    }
+    return false;
+}
+
+/// With one queue, a receive that waits on the device would hold up the send after it, and two
+/// ranks could wait for each other.
+void refuse_receive_in_one_queue(const std::string& who, c10d::Work& work) {
+    if (work.retrieveOpType() != c10d::OpType::RECV) return;
+    const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    TORCH_CHECK(queues == nullptr || std::string_view(queues) != "1", who,
+                ": recv on a device: found CUDA_DEVICE_MAX_CONNECTIONS=1, expected 2 or more: with one queue a "
+                "receive that waits holds up the sends after it");
 }
 
 /// What a fault leaves is no result.
@@ -158,9 +191,21 @@ device::Word Lane::take_word() {
     return taken;
 }
 
+/// With the lock held: what the job has to wait for on the device, because it uses the same memory.
+std::vector<device::Event> Lane::uses_before(const Job& job) const {
+    std::vector<device::Event> found;
+    for (const Job& other : jobs_) {
+        if (overlap(job.to_host, other.to_device) || overlap(job.to_device, other.to_device))
+            found.push_back(other.outer->end_);
+        else if (other.waits && overlap(job.to_device, other.to_host)) found.push_back(other.ready);
+    }
+    return found;
+}
+
 void Lane::submit(Job&& job, const c10::intrusive_ptr<DeviceWork>& outer) {
     driver_->refuse_other_process();
     device::refuse_capture(driver_->who(), outer->name_);
+    refuse_receive_in_one_queue(driver_->who(), *outer);
     const at::NoGradGuard guard;
     const std::lock_guard lock(mutex_);
     if (failed_ != nullptr) std::rethrow_exception(failed_);
@@ -176,8 +221,10 @@ void Lane::submit(Job&& job, const c10::intrusive_ptr<DeviceWork>& outer) {
     try {
         // A receive is posted at once: its mirror is free, and the sender may wait for it.
         job.waits = !job.to_host.empty() || type == c10d::OpType::BARRIER;
+        const std::vector<device::Event> before = uses_before(job);
         if (job.waits) {
             streams.in.follow_current();
+            for (const device::Event& event : before) streams.in.follow(event);
             streams.in.run([copies = job.to_host] {
                 const at::NoGradGuard here;
                 for (const Copy& copy : copies) copy_to_host(copy);
@@ -186,6 +233,7 @@ void Lane::submit(Job&& job, const c10::intrusive_ptr<DeviceWork>& outer) {
         }
         if (!sends) { // a send's tensor is free once its mirror has the values
             out.follow_current();
+            for (const device::Event& event : before) out.follow(event);
             out.wait_for(job.word);
         }
         if (!job.to_device.empty()) {
@@ -234,8 +282,8 @@ void Lane::end(Job& job) {
     if (failed_ == nullptr) failed_ = job.failed;
 }
 
-/// Before `ready`, the copies to the mirrors would overwrite what this writes. After an error of the
-/// device nothing copies any more.
+/// Before `ready`, the copies to the mirrors would overwrite what this writes. After an error of
+/// the device nothing copies any more.
 bool Lane::spoil_in_turn(Job& job) {
     if (job.failed == nullptr || job.word.is_open()) return false;
     try {

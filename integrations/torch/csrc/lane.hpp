@@ -10,10 +10,13 @@
 ///
 /// A thread sees `ready`, starts the operation on the mirrors, and the operation's end opens the
 /// word. So `Work::wait()` makes the current stream wait for `end`, and the host waits for nothing.
-/// Nothing that a stream waits for is enqueued after it, so streams that share a queue of the
-/// device cannot wait for each other. A send ends with `ready`. The lane keeps tensors and mirrors
-/// until the host has seen `end`. After a fault floating-point outputs become NaN, after `ready`,
-/// and the words are opened, too.
+/// A stream waits for what is enqueued after it in one case: a receive, whose message may need a
+/// later send of this rank. So all streams must not share one queue of the device. A send ends with
+/// `ready`. The lane keeps tensors and mirrors until the host has seen `end`. After a fault
+/// floating-point outputs become NaN, after `ready`, and the words are opened, too.
+///
+/// A call on memory that a call in flight writes waits on the device for that one, and so does one
+/// that writes what a call in flight reads.
 ///
 /// A lane has a world of its own: calls on tensors of the host do not wait for a device. Its
 /// collectives start in the order of the calls, and so do its sends, on all devices.
@@ -142,6 +145,7 @@ private:
     };
 
     [[nodiscard]] device::Word take_word();
+    [[nodiscard]] std::vector<device::Event> uses_before(const Job& job) const;
     void run();
     [[nodiscard]] bool move(Job& job, Held& held);
     [[nodiscard]] bool is_over(Job& job);

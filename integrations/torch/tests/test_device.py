@@ -209,6 +209,40 @@ def order_of_messages():
     return True
 
 
+def one_tensor_in_several_calls():
+    """Without a wait between them, the calls take effect one after the other."""
+    use_device()
+    rank, size, count = dist.get_rank(), dist.get_world_size(), 100_000
+    for _ in range(20):
+        x = torch.ones(count, device=DEVICE)
+        works = [dist.all_reduce(x[:-1], async_op=True), dist.all_reduce(x[1:], async_op=True)]
+        for work in works:
+            work.wait()
+        assert x[1:-1].eq(size * size).all(), x[:3]
+        x.fill_(rank + 1)
+        if rank == 0:
+            y = torch.zeros(count, device=DEVICE)
+            works = [dist.isend(x, 1), dist.irecv(y, 1)]
+        else:
+            works = [dist.irecv(x, 0), dist.isend(x, 0)]
+        for work in works:
+            work.wait()
+        assert rank == 1 or y.eq(1).all(), y[:3]
+        x.fill_(rank)
+        works = [dist.isend(x, 1 - rank), dist.irecv(x, 1 - rank)]
+        for work in works:
+            work.wait()
+        assert x.eq(1 - rank).all(), x[:3]
+    return True
+
+
+def receive_in_one_queue():
+    use_device()
+    x = torch.ones(3, device=DEVICE)
+    dist.all_reduce(x)
+    return expect_error(lambda: dist.irecv(x, 0), "CUDA_DEVICE_MAX_CONNECTIONS=1", "expected 2 or more")
+
+
 def barrier_of_device(how):
     """It waits for the current stream, unlike that of the host."""
     use_device()
@@ -437,6 +471,12 @@ class Device(unittest.TestCase):
 
     def test_messages_keep_their_order(self):
         run(2, order_of_messages, environment=WAITING)
+
+    def test_calls_on_one_tensor(self):
+        run(2, one_tensor_in_several_calls, environment=WAITING)
+
+    def test_one_queue_is_refused(self):
+        run(1, receive_in_one_queue, environment=WAITING | {"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
     def test_barriers(self):
         self.assertLess(max(run(2, barrier_of_device, "host")), 0.8)

@@ -72,6 +72,7 @@ void Stream::follow_current() {
     cudaEventRecord(now.event, current_stream());
     cudaStreamWaitEvent(state_->stream, now.event, 0);
 }
+void Stream::follow(const Event& event) { cudaStreamWaitEvent(state_->stream, event.state()->event, 0); }
 void Stream::run(std::function<void()> work) { stand_in::launch(state_->stream, std::move(work)); }
 void Stream::wait_for(const Word& word) {
     stand_in::launch(state_->stream, [word] {
