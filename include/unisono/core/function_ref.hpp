@@ -4,8 +4,8 @@
 /// A reference to a callable, for the argument of a virtual function.
 
 #include "unisono/core/config.hpp"
-#include "unisono/core/pointers.hpp"
 
+#include <memory>
 #include <type_traits>
 #include <utility>
 

@@ -6,11 +6,11 @@
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/error.hpp"
-#include "unisono/core/pointers.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string_view>
 #include <utility>

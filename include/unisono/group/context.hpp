@@ -7,7 +7,6 @@
 #include "unisono/arithmetic/reduction.hpp"
 #include "unisono/core/floating_point.hpp"
 #include "unisono/core/list.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/group/plan.hpp"
 #include "unisono/schedule/host_map.hpp"
@@ -17,6 +16,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 

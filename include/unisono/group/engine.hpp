@@ -8,7 +8,6 @@
 /// steps of plans and contains no algorithm.
 
 #include "unisono/core/list.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/group/bounce.hpp"
 #include "unisono/group/driver.hpp"
 #include "unisono/group/lanes.hpp"
@@ -17,6 +16,7 @@
 #include "unisono/group/suspicion.hpp"
 #include "unisono/group/thrown.hpp"
 
+#include <memory>
 #include <span>
 #include <utility>
 

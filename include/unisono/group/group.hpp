@@ -8,11 +8,11 @@
 /// operations may be in flight, on one group or on several that share a rank. One thread drives a
 /// rank. After a fault every call on every group of the world throws it.
 
-#include "unisono/core/pointers.hpp"
 #include "unisono/group/group_core.hpp"
 #include "unisono/transport/endpoint.hpp"
 
 #include <concepts>
+#include <memory>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN

@@ -6,7 +6,6 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/call.hpp"
@@ -20,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>

@@ -4,7 +4,6 @@
 /// A rank's state of one group: its context, and the states of its operations, which stay prepared
 /// for the calls that they ran last.
 
-#include "unisono/core/pointers.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/group/call.hpp"
 #include "unisono/group/context.hpp"
@@ -12,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN

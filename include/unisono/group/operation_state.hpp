@@ -8,7 +8,6 @@
 #include "unisono/core/floating_point.hpp"
 #include "unisono/core/hash.hpp"
 #include "unisono/core/list.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/group/call.hpp"
 #include "unisono/group/context.hpp"
 #include "unisono/group/partition.hpp"
@@ -20,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 
 UNISONO_NAMESPACE_BEGIN

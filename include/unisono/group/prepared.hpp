@@ -4,13 +4,13 @@
 /// The handle of a collective that is prepared once and started repeatedly.
 
 #include "unisono/core/list.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/group/call.hpp"
 #include "unisono/group/group_state.hpp"
 #include "unisono/group/operation_state.hpp"
 
 #include <cstddef>
+#include <memory>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN

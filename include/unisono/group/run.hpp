@@ -4,7 +4,6 @@
 /// Ranks as threads of one process, for transports that allow it.
 
 #include "unisono/core/list.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/thread_limits.hpp"
 #include "unisono/core/threads.hpp"
@@ -13,6 +12,7 @@
 #include "unisono/launch/cores.hpp"
 
 #include <exception>
+#include <memory>
 #include <string>
 #include <type_traits>
 

@@ -3,9 +3,9 @@
 /// \file
 /// Ranks as processes forked from this one, for transports whose world survives a fork.
 
-#include "unisono/core/pointers.hpp"
 #include "unisono/group/run.hpp"
 
+#include <memory>
 #include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN

@@ -19,7 +19,6 @@
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/collective/shell.hpp"
 #include "unisono/core/memory.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/group_core.hpp"
@@ -30,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 
 UNISONO_NAMESPACE_BEGIN

@@ -14,7 +14,6 @@
 
 #include "unisono/core/hash.hpp"
 #include "unisono/core/list.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/text.hpp"
 
@@ -22,6 +21,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>

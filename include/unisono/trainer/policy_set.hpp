@@ -6,7 +6,6 @@
 
 #include "unisono/accumulation/accumulation.hpp"
 #include "unisono/compression/compression.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/guard/clipping.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/guard/loss_scaling.hpp"
@@ -26,6 +25,7 @@
 #include "unisono/update/update.hpp"
 
 #include <array>
+#include <memory>
 #include <string_view>
 #include <type_traits>
 #include <utility>

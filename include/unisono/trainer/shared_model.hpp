@@ -6,7 +6,6 @@
 
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/list.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/core/process_mark.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/model/model.hpp"
@@ -16,6 +15,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>

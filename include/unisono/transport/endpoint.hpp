@@ -28,7 +28,6 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/launch/launch.hpp"
 #include "unisono/transport/board.hpp"
@@ -39,6 +38,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>

@@ -5,7 +5,6 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/core/threads.hpp"
 #include "unisono/launch/cores.hpp"
 #include "unisono/transport/board.hpp"
@@ -17,6 +16,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <utility>
 

@@ -14,13 +14,13 @@
 /// (timeout).
 
 #include "unisono/core/list.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/transport/memory/endpoint.hpp"
 #include "unisono/transport/shared_memory/world.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <utility>
 

@@ -7,9 +7,9 @@
 /// transport's collective is done.
 
 #include "unisono/core/config.hpp"
-#include "unisono/core/pointers.hpp"
 
 #include <cstdint>
+#include <memory>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {

@@ -11,7 +11,6 @@
 /// unless the world says that peers cannot see that memory.
 
 #include "unisono/core/list.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/transport/board.hpp"
 #include "unisono/transport/endpoint.hpp"
@@ -22,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN

@@ -5,7 +5,6 @@
 /// bytes: by a launcher's control plane, MPI, or anything else that gathers texts.
 
 #include "unisono/core/list.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/value.hpp"
 #include "unisono/launch/cores.hpp"
@@ -16,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>

@@ -9,7 +9,6 @@
 /// nothing needs cleaning up.
 
 #include "unisono/core/list.hpp"
-#include "unisono/core/pointers.hpp"
 #include "unisono/core/threads.hpp"
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/host.hpp"
@@ -22,6 +21,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <string>
 #include <sys/random.h>
