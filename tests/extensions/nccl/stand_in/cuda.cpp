@@ -324,8 +324,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const Lock lock(state().mutex);
+    if (!state().behaviour.records) return fails(cudaErrorInvalidValue); // also for a stream that is none
     if (state().is_lost(stream->device)) return fails(cudaErrorLaunchFailure);
-    if (!state().behaviour.records) return fails(cudaErrorInvalidValue);
     ++state().counts.records;
     if (stream->untaken != 0) state().note("an event was recorded while NCCL had not taken a call before it");
     event->capture = stream->capture;
