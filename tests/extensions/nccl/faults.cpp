@@ -173,6 +173,17 @@ BOOST_AUTO_TEST_CASE(which_device_each_rank_has) { // of ranks with the devices 
     // A rank that was added to an elastic world gets the device that no other one has kept.
     BOOST_TEST((places({card(1, {"a", "b", "c"}, 0), card(1, {"a", "b", "c"}, 2), card(2, {"a"}, 0),
                         card(1, {"a", "b", "c"})}) == Places{0, 2, 0, 1}));
+    // What is wrong with a later rank is found before an earlier one is given a device.
+    for (const int wanted : {2, 5000})
+        BOOST_CHECK_EXCEPTION(places({card(1, {"a", "b"}), card(1, {"a", "b"}, wanted)}), un::error,
+                              [](const un::error& failed) {
+                                  return failed.rank() == 1 && test::mentions(failed.what(), {"asks for device"});
+                              });
+    NcclCard broken = card(1, {}, 0);
+    broken.problem = "no driver";
+    BOOST_CHECK_EXCEPTION(places({card(1, {"a", "b"}), broken}), un::error, [](const un::error& failed) {
+        return failed.rank() == 1 && test::mentions(failed.what(), {"no driver"});
+    });
     NcclCard shares = card(1, {"a"});
     shares.shares = true;
     BOOST_CHECK_THROW(places({shares, shares}), un::error); // 2.28 cannot share a device

@@ -119,10 +119,13 @@ inline bool read_card(WireReader& in, NcclCard& card) {
 inline std::vector<int> place_ranks(const std::vector<NcclCard>& cards) {
     constexpr int sharing_since = 23000; // several ranks on one device
     std::vector<int> places, wanted;
-    for (const NcclCard& card : cards) wanted.push_back(card.wanted);
+    for (std::size_t rank = 0; rank < cards.size(); ++rank) { // first: below, a rank looks at all cards
+        check_problem(cards[rank], rank);
+        check_wanted(cards[rank], rank);
+        wanted.push_back(cards[rank].wanted);
+    }
     for (std::size_t rank = 0; rank < cards.size(); ++rank) {
         const NcclCard& card = cards[rank];
-        check_problem(card, rank);
         if (card.loaded != cards[0].loaded)
             refuse_places(rank, concat({"rank ", rank, " has loaded NCCL ", nccl_version_text(card.loaded), ", rank 0 ",
                                         nccl_version_text(cards[0].loaded)}));
@@ -132,7 +135,6 @@ inline std::vector<int> place_ranks(const std::vector<NcclCard>& cards) {
         if (card.check_every != cards[0].check_every)
             refuse_places(rank, concat({"rank ", rank, " has NcclOptions::check_every ", card.check_every, ", rank 0 ",
                                         cards[0].check_every}));
-        check_wanted(card, rank);
         const std::size_t local = count_on_host(cards, card.host, rank);
         const bool shares = card.shares && card.loaded >= sharing_since;
         std::size_t place = card.wanted >= 0                      ? static_cast<std::size_t>(card.wanted)
