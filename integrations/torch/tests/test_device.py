@@ -14,7 +14,7 @@ import unittest
 import torch
 import torch.distributed as dist
 from ranks import free_port, plays_device, run
-from test_unisono_torch import batches, expect_error, numbers, same, small_model
+from test_unisono_torch import expect_error, micro_batches, numbers, same
 
 import unisono_torch
 from unisono_torch import _C
@@ -299,26 +299,9 @@ def future():
     return True
 
 
-def hash_of(model):
-    digest = hashlib.sha256()
-    for parameter in model.parameters():
-        digest.update(parameter.detach().cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def micro_batches(replicas):
+def micro_batches_on_device(replicas):
     use_device()
-    rank, size = dist.get_rank(), dist.get_world_size()
-    model = torch.nn.parallel.DistributedDataParallel(small_model().to(DEVICE), bucket_cap_mb=0.003)
-    unisono_torch.MicroBatches(model, replicas // size)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    data = [(x.to(DEVICE), y.to(DEVICE)) for x, y in batches(6 * replicas)]
-    for update in range(6):
-        for x, y in data[replicas * update : replicas * (update + 1)][rank::size]:
-            torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return hash_of(model.module)
+    return micro_batches(replicas, DEVICE)
 
 
 def reproducible_sum():
@@ -493,7 +476,7 @@ class Device(unittest.TestCase):
         self.assertGreater(min(run(2, bound_to_device, initialise=False)), 0.8)
 
     def test_one_hash_for_any_number_of_workers(self):
-        hashes = {size: set(run(size, micro_batches, 4, environment=WAITING, timeout_s=100, deadline_s=200)) for size in (1, 2, 4)}
+        hashes = {size: set(run(size, micro_batches_on_device, 4, environment=WAITING, timeout_s=100, deadline_s=200)) for size in (1, 2, 4)}
         print("hashes:", hashes)
         self.assertEqual(len(set.union(*hashes.values())), 1)
 

@@ -279,16 +279,16 @@ def fully_sharded():
 def hash_of(model):
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(parameter.detach().numpy().tobytes())
+        digest.update(parameter.detach().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
-def micro_batches(replicas):
+def micro_batches(replicas, device="cpu"):
     rank, size = dist.get_rank(), dist.get_world_size()
-    model = torch.nn.parallel.DistributedDataParallel(small_model(), bucket_cap_mb=0.003)
+    model = torch.nn.parallel.DistributedDataParallel(small_model().to(device), bucket_cap_mb=0.003)
     unisono_torch.MicroBatches(model, replicas // size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    data = batches(6 * replicas)
+    data = [(x.to(device), y.to(device)) for x, y in batches(6 * replicas)]
     for update in range(6):
         for x, y in data[replicas * update : replicas * (update + 1)][rank::size]:
             torch.nn.functional.mse_loss(model(x), y).backward()
