@@ -452,6 +452,31 @@ BOOST_AUTO_TEST_CASE(an_abort_that_hangs_holds_nobody_for_ever) {
     static_cast<void>(stand_in::take_misuse());
 }
 
+// The copy to the device is on the stream, and NCCL has not taken the collective after it.
+BOOST_AUTO_TEST_CASE(an_abort_waits_for_a_program_that_is_half_enqueued) {
+    const Clean clean;
+    std::atomic<int> at_work = 0;
+    const Ends ends = on_threads(2, [&](Group& world) {
+        std::vector<float> data(100, 1.0f);
+        un::all_reduce(world, data);
+        un::barrier(world);
+        if (world.rank() == 1) { // waits for a message, not for its device
+            un::barrier(world);
+            return;
+        }
+        const Scene never_taken({.questions = 1 << 30});
+        const cudaStream_t stream = world.endpoint().stream();
+        stand_in::launch(stream, [] { std::this_thread::sleep_for(300ms); });
+        un::Operation sum = un::start_all_reduce(world, data);
+        BOOST_TEST(cudaStreamQuery(stream) == cudaErrorNotReady);
+        world.abort({.code = un::ErrorCode::aborted, .rank = 0, .message = "rank 0 has had enough"});
+        at_work += cudaStreamQuery(stream) == cudaSuccess ? 0 : 1;
+        sum.wait();
+    });
+    ends.expect_all(un::ErrorCode::aborted, {"rank 0 has had enough"});
+    BOOST_TEST(at_work == 0);
+}
+
 BOOST_AUTO_TEST_CASE(no_memory) {
     const Clean clean;
     const Scene scene({.memory = 1 << 20});

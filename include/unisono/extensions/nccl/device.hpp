@@ -187,6 +187,7 @@ public:
         aborted_ = true;
         const nanoseconds until = deadline_after(steady_now(), within);
         note({.code = ErrorCode::aborted, .message = "aborted"}, false);
+        const bool works = has_work();
         waiting_.clear();
         drop_capture();
         graphs_.drop_all();
@@ -194,7 +195,7 @@ public:
         for (Member& one : closing_) all.push_back(&one.communicator);
         for (std::size_t i = communicators_.size(); i-- != 0;) all.push_back(&communicators_[i].communicator);
         calm_ = NcclCommunicator::abort(all, within, revokes_);
-        while (calm_ && !running_.empty() && goes_on(cudaStreamQuery(stream_.get()))) {
+        while (calm_ && works && goes_on(cudaStreamQuery(stream_.get()))) {
             if (steady_now() >= until) calm_ = false;
             else std::this_thread::yield();
         }
@@ -266,6 +267,10 @@ private:
         return state == NcclCommunicator::State::ready;
     }
 
+    /// True if the stream may have work of a program, perhaps of one whose other calls wait.
+    [[nodiscard]] bool has_work() const {
+        return !running_.empty() || (!waiting_.empty() && slots_[waiting_.front()]->cursor != 0);
+    }
     void enqueue_waiting() {
         if (failed() || communicators_.empty() || waiting_.empty()) return;
         try {
