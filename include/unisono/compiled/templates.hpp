@@ -4,7 +4,8 @@
 /// The umbrella's templates that the library `unisono::compiled` has (core/config.hpp): the
 /// executor, groups of ranks as threads and as processes with the schedules of their collectives
 /// and what a training agrees on, and the kernels of the built-in operations and optimizers. In
-/// header-only mode this is empty.
+/// header-only mode this is empty. UNISONO_IMPLEMENTATION also defines here what tells a program of
+/// one mode from a mixture.
 
 #include "unisono/arithmetic/operations.hpp"
 #include "unisono/compiled/groups.hpp"
@@ -117,4 +118,25 @@ UNISONO_COMPILED_TEMPLATE std::int64_t detail::derive_batch_size(const Accumulat
 UNISONO_COMPILED_TEMPLATE class ProgressReporter<StandardErrorOutput>;
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+extern "C" {
+extern const char unisono_library_of_the_compiled_mode;
+const char unisono_library_of_the_compiled_mode = 1;
+[[gnu::weak]] extern const char unisono_compiled_without_the_library;
+}
+
+namespace {
+
+[[gnu::constructor]] void refuse_both_modes() {
+    if (&unisono_compiled_without_the_library == nullptr) return;
+    std::fputs("unisono: found files of this program that include the library as headers alone, and files in compiled "
+               "mode. Required: one mode for all. Why: both would have their own copies of the same functions. Link "
+               "every target to unisono::compiled, or none.\n",
+               stderr);
+    std::_Exit(1);
+}
+
+} // namespace
+#endif
 #endif

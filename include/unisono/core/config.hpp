@@ -40,15 +40,20 @@
 /// Without it, the default, every file compiles what it uses. The source is the same. A program
 /// with files of both modes ends at its start, with a message that says so.
 ///
-/// src/unisono.cpp has the code of what the umbrella includes. The rest is in parts, each a source
-/// file beside it. A part is compiled as a program in compiled mode is, and defines
-/// UNISONO_BUILDS_PART: it has the code between `#if UNISONO_DEFINES_PART(part)` and its end.
+/// One source file has that code: it defines UNISONO_IMPLEMENTATION, then includes the umbrella and
+/// all other headers of Unisono that the program includes. In the library it is src/unisono.cpp.
+/// What the umbrella does not include is in parts there, each a source file beside it. A part is
+/// compiled as a program in compiled mode is, and defines UNISONO_BUILDS_PART: it has the code
+/// between `#if UNISONO_DEFINES_PART(part)` and its end.
 #define UNISONO_PART_NETWORK 1    // launch/, and groups over Tcp
 #define UNISONO_PART_HOSTS 2      // groups over Hosts<Tcp>
 #define UNISONO_PART_CHECKPOINT 3 // checkpoint/
-#if defined(UNISONO_BUILDS_LIBRARY)
+#if defined(UNISONO_IMPLEMENTATION)
+#ifndef UNISONO_COMPILED
+#define UNISONO_COMPILED
+#endif
 #define UNISONO_DEFINES 1
-#define UNISONO_DEFINES_PART(part) 0
+#define UNISONO_DEFINES_PART(part) 1
 #define UNISONO_DEFINITION
 #define UNISONO_OUTSIDE
 #define UNISONO_COMPILED_TEMPLATE template
@@ -83,7 +88,7 @@ extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library 
 /// Certifies that the type above satisfies a concept. It is a static_assert in the library's own
 /// build and in tests/compiling/headers. A program does not repeat the proofs, since those of a
 /// hundred types take a compiler 50 ms.
-#if defined(UNISONO_BUILDS_LIBRARY) || defined(UNISONO_BUILDS_PART) || defined(UNISONO_CERTIFIES)
+#if defined(UNISONO_IMPLEMENTATION) || defined(UNISONO_BUILDS_PART) || defined(UNISONO_CERTIFIES)
 #define UNISONO_CERTIFY(...) static_assert(__VA_ARGS__)
 #else
 #define UNISONO_CERTIFY(...) static_assert(true)
