@@ -1,16 +1,19 @@
-// A sampler, a reducer and an update of your own. The laws of each family certify them. Then they
-// train together.
+// A sampler, a reducer, an update and a sharding of your own. The laws of each family certify them.
+// Then the first three train together, and the sampler with the sharding.
 
 #include "decoupled_averaging.hpp"
 #include "length_grouped.hpp"
 #include "two_way_ring.hpp"
+#include "whole_buckets.hpp"
 
 #include <unisono/testing/reducer_laws.hpp>
 #include <unisono/testing/sampler_laws.hpp>
 #include <unisono/testing/schedule_laws.hpp>
+#include <unisono/testing/sharding_laws.hpp>
 #include <unisono/testing/update_laws.hpp>
 #include <unisono/unisono.hpp>
 
+#include <array>
 #include <cstdio>
 #include <exception>
 
@@ -21,8 +24,13 @@ constexpr std::size_t samples = 960, longest = 40;
 /// Sums the numbers of a sequence, each multiplied by the weight of its position.
 struct WeightedSum {
     std::vector<float> weights = std::vector<float>(longest), gradient = std::vector<float>(longest);
-    std::span<float> parameters() { return weights; }
-    std::span<float> gradients() { return gradient; }
+    // Two parameters, so that each may have a bucket of its own.
+    auto parameters() {
+        return std::array{std::span(weights).first(longest / 2), std::span(weights).last(longest / 2)};
+    }
+    auto gradients() {
+        return std::array{std::span(gradient).first(longest / 2), std::span(gradient).last(longest / 2)};
+    }
 
     double operator()(const un::RowBatch<float, float>& batch, un::Pass&) {
         double loss = 0;
@@ -71,21 +79,25 @@ int main() try {
     certify(un::testing::schedule_laws(TwoWayRingSchedule{}));
     certify(un::testing::reducer_laws(TwoWayRingReducer{}));
     certify(un::testing::update_laws(DecoupledAveraging{.steps = 3}));
+    certify(un::testing::sharding_laws(WholeBuckets{}));
     if (!all.lawful()) return 1;
 
     std::printf("padding: %.0f %% with DistributedSampler, %.0f %% with %s\n",
                 100 * padding(un::DistributedSampler{}, sampler.lengths), 100 * padding(sampler, sampler.lengths),
                 sampler.name.data());
     const un::RowData<float, float> data(values, longest, labels);
-    un::run<un::InProcess>(2, [&](auto& world) {
-        WeightedSum model;
-        un::Trainer trainer{
-            world, model, sampler, TwoWayRingReducer{}, DecoupledAveraging{.steps = 4}, un::Sgd{.learning_rate = 0.1}};
-        const auto report = trainer.fit(data, {.epochs = 5, .batch_size = 8, .progress = false});
-        if (world.rank() == 0)
-            std::printf("%sloss %.4f, then %.4f\n", trainer.describe().c_str(), report.epochs.front().loss,
-                        report.epochs.back().loss);
-    });
+    const auto train = [&](const auto&... policies) {
+        un::run<un::InProcess>(2, [&](auto& world) {
+            WeightedSum model;
+            un::Trainer trainer{world, model, sampler, policies...};
+            const auto report = trainer.fit(data, {.epochs = 5, .batch_size = 8, .progress = false});
+            if (world.rank() == 0)
+                std::printf("%sloss %.4f, then %.4f\n", trainer.describe().c_str(), report.epochs.front().loss,
+                            report.epochs.back().loss);
+        });
+    };
+    train(TwoWayRingReducer{}, DecoupledAveraging{.steps = 4}, un::Sgd{.learning_rate = 0.1});
+    train(WholeBuckets{}, un::Buckets{.first_bytes = 1, .bytes = 80}, un::Sgd{.learning_rate = 0.05, .momentum = 0.5});
 } catch (const std::exception& failed) {
     std::fprintf(stderr, "own_policies: %s\n", failed.what());
     return 1;

@@ -1,6 +1,7 @@
 #include "../../../examples/own_policies/decoupled_averaging.hpp"
 #include "../../../examples/own_policies/length_grouped.hpp"
 #include "../../../examples/own_policies/two_way_ring.hpp"
+#include "../../../examples/own_policies/whole_buckets.hpp"
 #include "../../../examples/own_update/elastic_averaging.hpp"
 #include "pairwise.hpp"
 
@@ -109,7 +110,7 @@ BOOST_AUTO_TEST_CASE(own_update) {
           un::Sgd{}, un::DistributedSampler{}, un::NoAccumulation{}, un::BySamples{}, un::ConstantRate{});
 }
 
-/// Of another example: a sampler, a reducer and an update.
+/// Of another example: a sampler, a reducer, an update and a sharding.
 BOOST_AUTO_TEST_CASE(own_policies) {
     using namespace unisono_matrix;
     LengthGroupedSampler by_length{.window = 8, .seed = 9};
@@ -119,4 +120,10 @@ BOOST_AUTO_TEST_CASE(own_policies) {
           un::ByTokens{}, un::CosineRate{.final_factor = 0.1}, un::PlainSums{}, un::ClipByNorm{.max_norm = 0.3});
     check(un::NativeReducer{}, DecoupledAveraging{}, un::StateSharding{}, un::FiniteGuard{}, un::Sgd{}, by_length,
           un::NoAccumulation{}, un::BySamples{}, un::ConstantRate{});
+    check(un::NativeReducer{}, un::Synchronous{}, WholeBuckets{}, un::FiniteGuard{}, un::Adam{.learning_rate = 0.02},
+          by_length, un::NoAccumulation{}, un::BySamples{}, un::ConstantRate{}, un::PlainSums{},
+          un::ClipByNorm{.max_norm = 0.3});
+    check(un::TreeReducer{}, un::Synchronous{}, WholeBuckets{}, un::NoGuard{}, un::Sgd{.momentum = 0.9},
+          un::InterleavedSampler{.replicas = 2, .seed = 7}, un::Accumulate{.steps = 2}, un::ByTokens{},
+          un::CosineRate{.final_factor = 0.1});
 }
