@@ -6,6 +6,7 @@
 #include "support/needs_gpu.hpp"
 #endif
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -413,6 +414,34 @@ BOOST_AUTO_TEST_CASE(what_cuda_refuses_ends_the_world) {
                                          test::mentions(failed.what(), {"cudaErrorNoDevice", "cudaGetDeviceCount"});
                               });
     }
+}
+/// In an elastic world the failure of a device ends its rank alone. A refused call leaves the
+/// device usable, and is every rank's error.
+BOOST_AUTO_TEST_CASE(a_call_that_fails_is_no_device_that_fails) {
+    const auto codes = [](const stand_in::Behaviour& behaviour, const std::string& word) {
+        const Clean clean;
+        const Scene scene(behaviour);
+        std::array<un::ErrorCode, 2> found = {};
+        std::atomic<int> failed_devices = 0;
+        const auto words = told(2, [&](Group& world) {
+            world.endpoint().fail_alone();
+            const auto data = upload(world, std::vector<float>(1 << 18, 1.0f));
+            try {
+                un::all_reduce(world, data.span());
+            } catch (const un::error& failed) {
+                found[static_cast<std::size_t>(world.rank())] = failed.code();
+                failed_devices += world.endpoint().own_failure().empty() ? 0 : 1;
+                throw;
+            }
+        });
+        expect_all(words, {word});
+        BOOST_TEST(failed_devices == 0);
+        return found;
+    };
+    using Codes = std::array<un::ErrorCode, 2>;
+    BOOST_TEST((codes({.pinned = 1 << 16}, "out of memory") == Codes{un::ErrorCode::refused, un::ErrorCode::refused}));
+    for (const stand_in::Behaviour& one : {stand_in::Behaviour{.copies = false}, stand_in::Behaviour{.records = false}})
+        BOOST_TEST((codes(one, "cudaErrorInvalidValue") == Codes{un::ErrorCode::aborted, un::ErrorCode::aborted}));
 }
 #endif
 

@@ -340,6 +340,36 @@ BOOST_AUTO_TEST_CASE(an_asynchronous_error_is_every_ranks_and_names_the_one) {
     }
 }
 
+// In an elastic world only the failure of a device ends its rank alone. A call that CUDA refuses
+// would be refused again, and ends the training. An error of NCCL may be another rank's.
+BOOST_AUTO_TEST_CASE(a_call_that_fails_is_no_device_that_fails) {
+    struct Case {
+        stand_in::Behaviour behaviour;
+        un::ErrorCode code;
+        std::string text;
+    };
+    for (const Case& one : {Case{{.copies = false}, un::ErrorCode::aborted, "cudaErrorInvalidValue"},
+                            Case{{.records = false}, un::ErrorCode::aborted, "cudaErrorInvalidValue"},
+                            Case{{.failing_rank = 1, .failure = ncclUnhandledCudaError},
+                                 un::ErrorCode::peer_lost,
+                                 ncclGetErrorString(ncclUnhandledCudaError)}}) {
+        const Clean clean;
+        const Scene scene(one.behaviour);
+        std::atomic<int> failed_devices = 0;
+        on_threads(2, [&](Group& world) {
+            world.endpoint().fail_alone();
+            std::vector<float> data(100, 1.0f);
+            try {
+                un::all_reduce(world, data);
+            } catch (const un::error&) {
+                failed_devices += world.endpoint().own_failure().empty() ? 0 : 1;
+                throw;
+            }
+        }).expect_all(one.code, {", device ", one.text});
+        BOOST_TEST(failed_devices == 0);
+    }
+}
+
 // The event of a call that has failed ends early. Between two looks at the communicators, too, that
 // is no end of the operation.
 BOOST_AUTO_TEST_CASE(a_call_that_fails_soon_after_a_good_one_has_not_ended) {

@@ -172,19 +172,19 @@ public:
     /// none. `progress` makes it the world's fault.
     [[nodiscard]] const Fault& failure() const { return failure_; }
     [[nodiscard]] bool failed() const { return failure_.code != ErrorCode::none; }
-    /// `own`: this rank's device is the cause.
-    void note(const Fault& fault, bool own = true) {
-        if (failed()) return;
-        failure_ = fault;
-        is_own_ = own;
+    void note(const Fault& fault) {
+        if (!failed()) failure_ = fault;
     }
-    /// Why this device can do no more work for its rank: the failure noted, or the error that CUDA
-    /// answers to every call after a fault on the device. Empty: it can, as far as CUDA tells.
+    /// The error that CUDA answers to every call after a fault on the device, which can do no more
+    /// work for its rank. Empty: it can, as far as CUDA tells. CUDA answers the error of a refused
+    /// call, for instance for lack of memory, only once.
     [[nodiscard]] std::string own_failure(cudaStream_t stream) const {
-        if (failed() && is_own_) return failure_.message;
-        const cudaError_t answer = cudaStreamQuery(stream);
-        if (goes_on(answer) || answer == cudaSuccess || answer == cudaErrorStreamCaptureUnsupported) return {};
-        return words_of(answer, "cudaStreamQuery");
+        const auto asked = [&] {
+            const cudaError_t answer = cudaStreamQuery(stream);
+            const bool works = goes_on(answer) || answer == cudaErrorStreamCaptureUnsupported;
+            return works || answer == cudaSuccess ? std::string() : words_of(answer, "cudaStreamQuery");
+        };
+        return asked().empty() ? std::string() : asked();
     }
 
     /// See DevicePool. Errors: refused.
@@ -265,7 +265,6 @@ private:
     DevicePool pool_;
     std::shared_ptr<PinnedRanges> pinned_ = std::make_shared<PinnedRanges>();
     Fault failure_;
-    bool is_own_ = false;
 };
 
 /// The transport of a rank that has a device. `Base` is a transport that moves bytes of the host.

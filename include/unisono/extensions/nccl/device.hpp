@@ -175,6 +175,8 @@ public:
     }
     [[nodiscard]] bool has_window(std::uint64_t group) { return of(group).has_window(); }
 
+    /// True if the failure is an error of NCCL, of which another rank may be the cause.
+    [[nodiscard]] bool is_failure_of_nccl() const { return is_nccls_; }
     /// The process makes other communicators after an abort.
     void outlive_aborts() { revokes_ = true; }
 
@@ -186,7 +188,7 @@ public:
         if (aborted_) return calm_;
         aborted_ = true;
         const nanoseconds until = deadline_after(steady_now(), within);
-        note({.code = ErrorCode::aborted, .message = "aborted"}, false);
+        note({.code = ErrorCode::aborted, .message = "aborted"});
         const bool works = has_work();
         waiting_.clear();
         drop_capture();
@@ -258,8 +260,9 @@ private:
     }
 
     void fail(const std::string& why, const NcclCommunicator& by) {
-        note({.code = by.code() == ncclRemoteError ? ErrorCode::peer_lost : ErrorCode::aborted, .message = why},
-             by.code() == ncclUnhandledCudaError);
+        if (failed()) return;
+        is_nccls_ = by.code() != ncclSuccess;
+        note({.code = by.code() == ncclRemoteError ? ErrorCode::peer_lost : ErrorCode::aborted, .message = why});
     }
     bool ready(NcclCommunicator& one) {
         const auto state = one.state();
@@ -376,6 +379,7 @@ private:
     bool aborted_ = false;
     bool closed_ = false;
     bool revokes_ = false;
+    bool is_nccls_ = false;
     bool calm_ = true; ///< no enqueued work is running any more
     nanoseconds next_look_ = 0;
 };

@@ -272,8 +272,9 @@ private:
     /// names that rank, and this function waits for that.
     void report_failure() {
         Fault fault = fault_of_device();
-        // No rank is known to be the cause, so all form the next membership.
-        if (fails_alone() && fault.code == ErrorCode::aborted) fault.code = ErrorCode::peer_lost;
+        // No rank is known to be the cause, so all form the next membership. A call that CUDA or a
+        // kernel has refused would be refused again.
+        if (fails_alone() && device_->is_failure_of_nccl()) fault.code = ErrorCode::peer_lost;
         const nanoseconds until = steady_now() + (fault.code == ErrorCode::peer_lost ? told_within : 0);
         while (first_fault() == nullptr && fault.peer < 0 && steady_now() < until) {
             for (int peer = 0; peer < size() && fault.peer < 0; ++peer)
