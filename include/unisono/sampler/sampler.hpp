@@ -29,8 +29,8 @@
 /// - after the stream was made, `next()` and `restart()` do not allocate.
 ///
 /// The stream of the samplers here (sampler/stream.hpp) deals out the positions of an order and
-/// keeps these counts. A sampler with an order of its own can use it and name the sample at each
-/// position.
+/// keeps these counts. A sampler with an order of its own returns an `OrderedStream`, and has one
+/// more function, `draw(epoch, order)`.
 ///
 /// Menu:
 /// - `DistributedSampler`: PyTorch's order, shuffled or not, padded or cut. To train as under

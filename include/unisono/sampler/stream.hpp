@@ -2,7 +2,7 @@
 
 /// \file
 /// The stream of the built-in samplers: an order, the treatment of its end, and the way in which a
-/// round is dealt out to replicas.
+/// round is dealt out to replicas. And the stream of samplers that draw an order of their own.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/random.hpp"
@@ -101,6 +101,47 @@ private:
 };
 
 UNISONO_CERTIFY(sample_stream<SampleStream>);
+
+/// The stream of a sampler with an order of its own, each sample once: dealt out as by
+/// SequentialSampler. `sampler.draw(epoch, order)` turns the numbers 0 to data_size - 1 in `order`
+/// into the order of that epoch. It is called once for each epoch; it depends on nothing else, and
+/// does not allocate. Memory: 8 bytes per sample, and the indices of one micro-batch.
+template <class Sampler>
+class OrderedStream : SampleStream {
+public:
+    using SampleStream::done, SampleStream::rounds, SampleStream::global_batch, SampleStream::position;
+
+    /// \throws error bad_input: an invalid shape or position
+    OrderedStream(const Sampler& sampler, const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0)
+        : SampleStream(plan(shape), epoch, consumed), sampler_(sampler),
+          order_(static_cast<std::size_t>(shape.data_size)), samples_(static_cast<std::size_t>(shape.batch_size)) {
+        draw(epoch);
+    }
+    void restart(Epoch epoch, std::int64_t consumed = 0) {
+        const bool drawn = epoch == position().epoch;
+        SampleStream::restart(epoch, consumed);
+        if (!drawn) draw(epoch);
+    }
+    MicroBatch next() {
+        MicroBatch micro = SampleStream::next();
+        for (std::size_t i = 0; i < micro.samples.size(); ++i) samples_[i] = order_[micro.samples[i]];
+        micro.samples = {samples_.data(), micro.samples.size()};
+        return micro;
+    }
+
+private:
+    static sampling::Plan plan(const SamplerShape& shape) {
+        check_shape(shape, Sampler::name);
+        return {.shape = shape};
+    }
+    void draw(Epoch epoch) {
+        for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = i;
+        sampler_.draw(epoch, std::span<std::size_t>(order_.data(), order_.size()));
+    }
+
+    Sampler sampler_;
+    detail::List<std::size_t> order_, samples_;
+};
 
 UNISONO_NAMESPACE_END
 

@@ -12,6 +12,28 @@
 namespace un = unisono;
 using namespace unisono::testing;
 
+namespace own { // not anonymous, or clang would call its comparison unneeded
+
+/// An order of its own: epoch e begins with sample e, and goes backwards.
+struct BackwardSampler {
+    static constexpr std::string_view name = "backward";
+    static constexpr un::Family family = un::Family::sampler;
+    friend bool operator==(const BackwardSampler&, const BackwardSampler&) = default;
+
+    [[nodiscard]] static std::int64_t replicas_per_rank() { return 1; }
+    [[nodiscard]] auto stream(const un::SamplerShape& shape, un::Epoch epoch, std::int64_t consumed = 0) const {
+        return un::OrderedStream<BackwardSampler>(*this, shape, epoch, consumed);
+    }
+    static void draw(un::Epoch epoch, std::span<std::size_t> order) {
+        const auto first = static_cast<std::size_t>(epoch.number()) % order.size();
+        std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(first) + 1, order.end());
+        std::reverse(order.begin(), order.end());
+    }
+};
+static_assert(un::sampler_policy<BackwardSampler>);
+
+} // namespace own
+
 namespace {
 
 using Indices = std::vector<std::size_t>;
@@ -35,6 +57,7 @@ template <class F>
 void for_each_sampler(F&& f) {
     f(un::SequentialSampler{}, Coverage::exact);
     f(un::EvaluationSampler{}, Coverage::exact);
+    f(own::BackwardSampler{}, Coverage::exact);
     for (const bool shuffle : {false, true}) {
         for (const bool drop_last : {false, true}) {
             const Coverage padded = drop_last ? Coverage::cut : Coverage::padded;
@@ -72,8 +95,8 @@ std::string refusal(F&& f) {
     return "nothing was refused";
 }
 
-void check_contains(const std::string& text, std::initializer_list<const char*> parts) {
-    for (const char* part : parts)
+void check_contains(const std::string& text, std::initializer_list<std::string_view> parts) {
+    for (const std::string_view part : parts)
         BOOST_CHECK_MESSAGE(text.find(part) != std::string::npos, "\"" << text << "\" lacks \"" << part << "\"");
 }
 
@@ -240,6 +263,15 @@ BOOST_AUTO_TEST_CASE(sequential_gives_every_l_th_sample_and_leaves_the_end_uneve
     BOOST_CHECK_EQUAL(ranks[1][1].micro.round_samples, 1);
 }
 
+BOOST_AUTO_TEST_CASE(an_order_of_ones_own_is_drawn_anew_for_each_epoch) {
+    auto stream = own::BackwardSampler{}.stream({.data_size = 5, .batch_size = 5}, un::Epoch{1});
+    BOOST_TEST(joined(drain(stream)) == (Indices{1, 0, 4, 3, 2}), boost::test_tools::per_element());
+    stream.restart(un::Epoch{1}, 2);
+    BOOST_TEST(joined(drain(stream)) == (Indices{4, 3, 2}), boost::test_tools::per_element());
+    stream.restart(un::Epoch{3});
+    BOOST_TEST(joined(drain(stream)) == (Indices{3, 2, 1, 0, 4}), boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(scatter_cuts_as_torch_chunk) {
     // chunk(5 samples, 4) = 2, 2, 1 and nothing for the fourth; then chunk(2 samples, 4) = 1, 1.
     const auto ranks = all_ranks(un::ScatterSampler{.shuffle = false}, {7, 5, 4, 0});
@@ -362,7 +394,8 @@ BOOST_AUTO_TEST_CASE(every_sampler_refuses_bad_shapes_itself) {
     for_each_sampler([&](const auto& sampler, Coverage) {
         const un::SamplerShape shape{
             .data_size = 3, .batch_size = 5, .replicas = 4, .replica = 0, .hosted = sampler.replicas_per_rank()};
-        check_contains(refusal([&] { return sampler.stream(shape, un::Epoch{0}); }), {"batch_size is 5", "3"});
+        check_contains(refusal([&] { return sampler.stream(shape, un::Epoch{0}); }),
+                       {sampler.name, "batch_size is 5", "3"});
     });
 }
 
