@@ -212,6 +212,56 @@ BOOST_AUTO_TEST_CASE(who_makes_other_calls_leaves_alone) {
     }
 }
 
+// The other rank dies, and one rank is too few. Every further call says that this rank is in no
+// world, or answers as before.
+BOOST_AUTO_TEST_CASE(a_trainer_that_has_left_the_world_says_so) {
+    un::ElasticSimulation simulation;
+    simulation.network.detection_ns = ms;
+    simulation.network.crashes = {{.rank = 1, .at_ns = 20 * ms}};
+    simulation.elastic.least = 2;
+    simulation.longest = 60'000 * ms;
+    int refused = 0, calls = 0;
+    un::simulate_elastic(2, simulation, [&](auto& world) {
+        Line model{[&] { world.group().endpoint().compute(ms); }};
+        un::Trainer trainer{world, model, un::Replicas{4}, un::Reproducible{}, un::AdamW{}};
+        BOOST_CHECK_EXCEPTION(loop(trainer, By::position), un::error, [](const un::error& failed) {
+            return std::string(failed.what()).find("expected at least 2") != std::string::npos;
+        });
+        const auto refuses = [&](auto call) {
+            ++calls;
+            try {
+                static_cast<void>(call());
+            } catch (const un::error& failed) {
+                refused += failed.code() == un::ErrorCode::refused &&
+                           std::string(failed.what()).find("no longer in a world") != std::string::npos;
+            }
+        };
+        refuses([&] { return trainer.fit(data(), of(1)); });
+        refuses([&] { return trainer.step(un::RowBatch<float>{}); });
+        refuses([&] { return trainer.evaluate(data(), {.batch_size = 16}, un::MeanMetric{}); });
+        refuses([&] { return trainer.collectively([](auto&) { return true; }); });
+        refuses([&] { return trainer.verify_replicas(), 0; });
+        refuses([&] { return trainer.describe(); });
+        refuses([&] { return trainer.describe(rows, of(1)); });
+        refuses([&] { return trainer.set_epoch(un::Epoch{1}), 0; });
+        refuses([&] { return trainer.set_schedule({}), 0; });
+        refuses([&] { return trainer.now().updates(); });
+        refuses([&] { return world.source(); });
+        refuses([&] { return world.group().size(); });
+        refuses([&] { return world.template allocate<float>(1).size(); });
+        refuses([&] { return world.take_in_applicants(), 0; });
+        refuses([&] { return world.take_in_at_most(1), 0; });
+        refuses([&] { return world.now(); });
+        BOOST_TEST(world.rank() == -1);
+        BOOST_TEST(world.size() == 0);
+        BOOST_TEST(trainer.updates() > 0u);
+        BOOST_TEST(trainer.progress().updates == trainer.updates());
+        BOOST_TEST(trainer.position().epoch.number() < epochs);
+    });
+    BOOST_TEST(calls == 16);
+    BOOST_TEST(refused == calls);
+}
+
 // No memory is allocated for a length that the record cannot have.
 BOOST_AUTO_TEST_CASE(a_record_with_a_wrong_length_is_refused) {
     for (const std::uint64_t length : {std::uint64_t{3}, std::uint64_t{1} << 61, ~std::uint64_t{0}}) {

@@ -176,19 +176,19 @@ public:
         collectively([](auto& trainer) { return trainer.verify_replicas(), true; });
     }
 
-    [[nodiscard]] std::string describe() const { return concat({inner_->describe(), sentence()}); }
+    [[nodiscard]] std::string describe() const { return concat({in_world().describe(), sentence()}); }
     [[nodiscard]] std::string describe(std::size_t data_size, const FitOptions& options) const {
-        return concat({inner_->describe(data_size, options), sentence()});
+        return concat({in_world().describe(data_size, options), sentence()});
     }
     void set_epoch(Epoch epoch) {
+        in_world().set_epoch(epoch);
         state_.progress.epoch = epoch;
         is_set_ = true;
-        inner_->set_epoch(epoch);
     }
     void set_schedule(const RatePoint& point) {
+        in_world().set_schedule(point);
         state_.point = point;
         is_set_ = true;
-        inner_->set_schedule(point);
     }
     /// The three below, on a rank that was added and has not yet come to the call of `fit` that the
     /// others are in: what they had before their call with this number.
@@ -213,8 +213,9 @@ public:
     }
     [[nodiscard]] World& world() const { return *world_; }
     [[nodiscard]] Model& trained() const { return *model_; }
-    /// The trainer over the current group, valid until the world changes.
-    [[nodiscard]] Inner& now() { return *inner_; }
+    /// The trainer over the current group, valid until the world changes. Errors: refused, if this
+    /// rank has left the world, as for all other calls but position, updates, progress and trace.
+    [[nodiscard]] Inner& now() { return in_world(); }
 
 private:
     [[nodiscard]] std::string sentence() const {
@@ -233,8 +234,12 @@ private:
     static constexpr int most_fruitless = 3;
 
     [[nodiscard]] bool is_in_past() const { return repeats_ && begun_fits_ < past_.size(); }
-    void check_alive() const {
+    [[nodiscard]] Inner& in_world() const {
         if (!inner_) detail::throw_in_no_world();
+        return *inner_;
+    }
+    void check_alive() const {
+        static_cast<void>(in_world());
         if (observes_)
             refuse_input(
                 "Trainer: found a call of the trainer within on_update, over an elastic world; expected none there");

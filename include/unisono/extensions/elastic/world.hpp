@@ -121,7 +121,7 @@ public:
         return formed_->group;
     }
     /// The most advanced rank, after a change of the world.
-    [[nodiscard]] int source() const { return formed_->source; }
+    [[nodiscard]] int source() const { return formed().source; }
     /// True if ranks of this world may have committed different numbers of updates: until `settle`.
     /// Before it, no other collective is allowed.
     [[nodiscard]] bool is_fresh() const { return fresh_; }
@@ -131,6 +131,7 @@ public:
     /// Called between two updates. If processes wait to be added, the world ends, and all ranks
     /// form the next one with them.
     void take_in_applicants() {
+        static_cast<void>(formed());
         if (!formation_->look_for_applicants()) return;
         abort({.code = ErrorCode::peer_lost,
                .rank = rank(),
@@ -141,7 +142,10 @@ public:
     }
     /// Sets the number of ranks for which the training has work. Before the first call no process
     /// is added. The same on all ranks.
-    void take_in_at_most(int ranks) { formation_->take_in_at_most(ranks); }
+    void take_in_at_most(int ranks) {
+        static_cast<void>(formed());
+        formation_->take_in_at_most(ranks);
+    }
     /// Sets whether the training is complete, so that processes that come later have nothing to do
     /// (`training_has_ended`), if the world ends without an exception. `fit` sets true, unless a
     /// signal stopped it; a loop of your own may. It matters if UNISONO_JOINS is auto.
@@ -176,7 +180,7 @@ public:
     /// Called when the trainer could not begin.
     void end_trainer() { has_trainer_ = false; }
     /// The time by the clock that measures changes.
-    [[nodiscard]] nanoseconds now() const { return formation_->now(); }
+    [[nodiscard]] nanoseconds now() const { return static_cast<void>(formed()), formation_->now(); }
     /// Called when the trainer has begun in the world of the last change, this long after it was
     /// formed.
     void started(std::chrono::nanoseconds after) {
@@ -187,7 +191,7 @@ public:
     /// longer map it, and messages from it are copied.
     template <element E>
     [[nodiscard]] Memory<E> allocate(std::size_t count) {
-        return formed_->group.template allocate<E>(count);
+        return group().template allocate<E>(count);
     }
     void abort(const Fault& fault) {
         if (formed_) formed_->group.abort(fault);
