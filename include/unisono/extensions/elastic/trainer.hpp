@@ -192,14 +192,8 @@ public:
     }
     /// The three below, on a rank that was added and has not yet come to the call of `fit` that the
     /// others are in: what they had before their call with this number.
-    [[nodiscard]] const Position& position() const {
-        if (is_in_past()) return past_.before(begun_fits_ + 1).position;
-        return inner_ ? inner_->position() : state_.progress.position;
-    }
-    [[nodiscard]] std::uint64_t updates() const {
-        if (is_in_past()) return past_.before(begun_fits_ + 1).updates;
-        return inner_ ? inner_->updates() : state_.progress.updates;
-    }
+    [[nodiscard]] Position position() const { return progress().position; }
+    [[nodiscard]] std::uint64_t updates() const { return progress().updates; }
     [[nodiscard]] TrainingProgress progress() const {
         if (is_in_past()) return past_.before(begun_fits_ + 1);
         return inner_ ? inner_->progress() : state_.progress;
