@@ -16,8 +16,8 @@
 /// `agree` of all three gets a GroupCore that keeps the native schedule of all_reduce
 /// (collective/of_core.hpp).
 /// Laws: all ranks reach the same bits and the same verdict; a gradient that a guard has refused is
-/// not summed; `LossTotals::agree` tells all ranks whether one of them has gradients so large that
-/// plain sums may overflow. Declared property: `reproducible`.
+/// not applied (its sum may travel already); `LossTotals::agree` tells all ranks whether one of
+/// them has gradients so large that plain sums may overflow. Declared property: `reproducible`.
 
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/collective/of_core.hpp"

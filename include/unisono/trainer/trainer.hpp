@@ -65,8 +65,8 @@ UNISONO_NAMESPACE_BEGIN
 /// become those of rank 0. If a rank makes several trainers on a group, all ranks make and call
 /// them in the same order. If a call throws on one rank, every other rank's call throws an error
 /// that names it. Memory per rank beside the model's: the optimizer's state, and one copy of the
-/// gradients if a rank hosts more than one micro-batch per update or the model's memory is not
-/// contiguous.
+/// gradients if a rank hosts more than one micro-batch per update, if the model's memory is not
+/// contiguous, or if the transport does not map it (as heap memory over SharedMemory).
 template <class World, class Model, class... Given>
 class Trainer {
     using Policies = detail::TrainerPolicies<Given...>;

@@ -59,11 +59,11 @@ public:
     void add(Model& model, const Batch& batch, double samples, PassFacts facts, bool last) {
         const TraceSpan span(this->log_, Activity::compute, this->applied());
         MicroBatchFacts micro{samples, 0, gradient_kind_of<Model>};
-        this->before_call(micro, facts, last);
+        this->before_call(micro, facts);
         auto pass = this->template make_pass<Model>(facts, last);
         this->pass_ = &pass;
         const double loss = call(model, batch, pass);
-        if constexpr (unisono::model<Model>) look_at_gradients(model, samples);
+        if constexpr (unisono::model<Model>) check_after_call(model, samples);
         this->after_call(loss, last);
     }
 
@@ -86,7 +86,7 @@ private:
     /// Checks after a call of the model that its memory has not moved. After the first call on rank
     /// 0, warns if all gradients are zero.
     template <class Model>
-    void look_at_gradients(Model& model, double samples) {
+    void check_after_call(Model& model, double samples) {
         this->flat().check_in_place(model);
         if constexpr (!model_on_device<Model>) {
             if (group_->rank() != 0 || this->applied() != 0 || !(samples > 0) || std::exchange(looked_, true) ||

@@ -86,7 +86,7 @@ public:
     }
 
 protected:
-    using Base::alone_, Base::kernels_, Base::pass_, Base::policies_, Base::reducer_, Base::world_;
+    using Base::nothing_travels_, Base::kernels_, Base::pass_, Base::policies_, Base::reducer_, Base::world_;
 
     template <class World, class Model, class Policies, class Sharding, class Computes>
     UnitStore(World& world, Model& model, const Policies& policies, const Sharding& sharding, Computes& kernels)
@@ -106,7 +106,7 @@ protected:
 
     void begin_update() override {
         gradients_->begin();
-        closed_ = alone_;
+        closed_ = nothing_travels_;
         opened_ = false;
         weights_ = 0;
         pass_ = nullptr;
@@ -115,9 +115,9 @@ protected:
 
     // --- one micro-batch ---
 
-    void before_pass(bool last) override { enter_round(last ? last_one : one_of_more); }
     template <class Model>
-    unit_pass_t<Model> make_pass(const PassFacts& facts, bool) {
+    unit_pass_t<Model> make_pass(const PassFacts& facts, bool last) {
+        enter_round(last ? last_one : one_of_more);
         weighed_ = false;
         walk_.begin(true);
         return unit_pass_t<Model>(facts, *this);
@@ -219,7 +219,7 @@ private:
                               ": tokens were counted after the first gradient was complete; expected all before it"});
             multiplier_ = multiplier;
             if (multiplier == 0) kernels_->zero(values.data(), values.size()); // whatever is there, it counts nothing
-            if (this->inspects_) this->inspect(values.data(), values.size(), slices_.unit(unit).first);
+            this->inspect(values.data(), values.size(), slices_.unit(unit).first);
         }
         gradients_->start(unit, *reducer_, multiplier, pass_ != nullptr);
     }

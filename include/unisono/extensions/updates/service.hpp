@@ -218,7 +218,7 @@ private:
     /// Copies the weighted gradient into the message and zeroes the model's gradient.
     void take_gradient() {
         auto& gradients = this->training().gradients();
-        const double weight = gradients.left_over();
+        const double weight = gradients.factor_left();
         const bool in_model = gradients.in_place();
         for (const Link& link : links_)
             visit(link, [&](const auto& one, T* to) {

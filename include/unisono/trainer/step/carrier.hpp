@@ -49,7 +49,8 @@ struct BucketReduction {
     }
 };
 
-/// Nothing travels: an update of this rank alone. Each function is called in this order.
+/// Nothing travels: an update of this rank alone. Each function is called in this order; after an
+/// update that was left out, `publish` is not.
 template <class T>
 class Carrier {
 public:

@@ -122,10 +122,10 @@ public:
     /// have not agreed on an update.
     virtual void finish(Carrier<T>& carrier, double /*divisor*/) { carrier.wait(); }
 
-    /// True if the optimizer finds this update's gradient in the model's memory; `left_over` is the
-    /// factor that the optimizer must still apply.
+    /// True if the optimizer finds this update's gradient in the model's memory; `factor_left` is
+    /// the factor that the optimizer must still apply.
     [[nodiscard]] virtual bool in_place() const = 0;
-    [[nodiscard]] virtual double left_over() const { return 1; }
+    [[nodiscard]] virtual double factor_left() const { return 1; }
     [[nodiscard]] T* at(const Stretch<T>& stretch) {
         return in_place() ? stretch.gradients : numbers_.data() + stretch.flat;
     }
@@ -135,8 +135,8 @@ public:
     /// them.
     virtual void prepare(std::size_t, T*, std::size_t) {}
 
-    /// Notes that the model's gradients are zero if they served this update. If they did not, the
-    /// sums that an earlier update has left there, which was refused, become zero now.
+    /// The model's gradients count as zero from now on: the optimizer or the move to the array has
+    /// zeroed them, else this does.
     void clean() {
         if (model_ == InModel::stale && !in_place()) flat_->zero_gradients(*kernels_);
         model_ = InModel::zeros;
@@ -165,7 +165,7 @@ protected:
     };
 
     [[gnu::cold]] GradientSum(GroupCore& world, const FlatModel<T>& flat, const Kernels<T>& kernels)
-        : world_(&world), flat_(&flat), kernels_(&kernels), in_place_(can_sum_in_model()) {
+        : world_(&world), flat_(&flat), kernels_(&kernels), may_sum_in_model_(can_sum_in_model()) {
         flat.zero_gradients(kernels);
     }
 
@@ -204,7 +204,7 @@ protected:
     GroupCore* world_;
     const FlatModel<T>* flat_;
     const Kernels<T>* kernels_;
-    bool in_place_; ///< one micro-batch's gradient is summed in the model's memory
+    bool may_sum_in_model_; ///< one micro-batch's gradient is summed in the model's memory
     Array<T> numbers_;
     InModel model_ = InModel::zeros;
     bool in_array_ = false; ///< the array holds a gradient of this update
@@ -230,17 +230,19 @@ public:
 
     void start(std::size_t b, Carrier<T>& carrier, Look look) final;
     [[nodiscard]] bool in_place() const final { return !in_array_; }
-    [[nodiscard]] double left_over() const final { return alone_ && !in_array_ && this->held() ? multiplier_ : 1; }
+    [[nodiscard]] double factor_left() const final {
+        return nothing_travels_ && !in_array_ && this->held() ? multiplier_ : 1;
+    }
     [[nodiscard]] SumsOfGradients& sums() final { return sums_; }
 
 protected:
-    /// Starts the sum of a bucket over the ranks; null: a bucket of a model whose memory is not
-    /// contiguous, in an update of this rank alone.
+    /// Starts the sum of a bucket over the ranks. `values`: its elements; null: those of a model
+    /// whose memory is not contiguous, in an update that no other rank sees.
     virtual void travel(std::size_t b, T* values, Carrier<T>& carrier) {
         carrier.start(b, kernels_->buffer(values, flat_->bucket(b).count));
     }
 
-    void begin_form(bool alone, double /*loss_scale*/) override { alone_ = alone; }
+    void begin_form(bool alone, double /*loss_scale*/) override { nothing_travels_ = alone; }
 
     using Base::flat_, Base::in_array_, Base::kernels_, Base::multiplier_;
 
@@ -248,7 +250,7 @@ private:
     T* complete_in_model(const Slice& bucket);
     void drain(const Slice& slice, Look look) final;
 
-    bool alone_ = false; ///< nothing is summed over ranks in this update
+    bool nothing_travels_ = false; ///< in this update
     SumsOfGradients sums_;
 };
 
@@ -262,7 +264,7 @@ template <class T>
 void FloatGradient<T>::start(std::size_t b, Carrier<T>& carrier, Look look) {
     const Slice& bucket = flat_->bucket(b);
     this->drop_weightless(bucket);
-    const bool in_model = !in_array_ && (alone_ || this->in_place_);
+    const bool in_model = !in_array_ && (nothing_travels_ || this->may_sum_in_model_);
     T* const values = in_model ? complete_in_model(bucket) : this->complete_in_array(b, this->numbers(), look);
     if (values != nullptr) look(values, bucket.count, bucket.first);
     else this->look_in_model(bucket, look);
@@ -272,7 +274,7 @@ void FloatGradient<T>::start(std::size_t b, Carrier<T>& carrier, Look look) {
 template <class T>
 T* FloatGradient<T>::complete_in_model(const Slice& bucket) {
     if (this->model_ == Base::InModel::stale) this->zero_in_model(bucket);
-    if (this->held() && multiplier_ != 1 && !alone_)
+    if (this->held() && multiplier_ != 1 && !nothing_travels_)
         flat_->visit(bucket, [&](const Stretch<T>& one) { kernels_->scale(one.gradients, one.count, multiplier_); });
     return flat_->contiguous() ? flat_->stretches().front().gradients + bucket.first : nullptr;
 }

@@ -47,7 +47,7 @@ public:
 
     void start(std::size_t b, Carrier<T>& carrier, Look look) override;
 
-    [[nodiscard]] bool in_place() const override { return !sums_numbers_ || in_place_; }
+    [[nodiscard]] bool in_place() const override { return !sums_numbers_ || may_sum_in_model_; }
     void prepare(std::size_t flat, T* to, std::size_t count) override;
 
     [[nodiscard]] SumsOfGradients& sums() override { return sums_; }
@@ -56,7 +56,7 @@ public:
     }
 
 private:
-    using Base::flat_, Base::in_array_, Base::in_place_, Base::kernels_, Base::multiplier_, Base::world_;
+    using Base::flat_, Base::in_array_, Base::may_sum_in_model_, Base::kernels_, Base::multiplier_, Base::world_;
 
     void begin_form(bool, double) override {
         sums_numbers_ = false;
@@ -92,20 +92,20 @@ void GridGradient<T, Integer>::start(std::size_t b, Carrier<T>& carrier, Look lo
 
 template <class T, class Integer>
 T* GridGradient<T, Integer>::complete_numbers(const Slice& bucket, Look look) {
-    T* const numbers = in_place_ ? nullptr : this->numbers();
+    T* const numbers = may_sum_in_model_ ? nullptr : this->numbers();
     if (!this->held()) {
-        if (!in_place_) kernels_->zero(numbers + bucket.first, bucket.count);
+        if (!may_sum_in_model_) kernels_->zero(numbers + bucket.first, bucket.count);
         else if (this->model_ == Base::InModel::stale) this->zero_in_model(bucket);
     } else {
         this->look_in_model(bucket, look);
         flat_->visit_by_parameter(bucket, [&](std::size_t p, const Stretch<T>& one) {
             sums_.note(p, std::span<const T>(one.gradients, one.count), multiplier_);
-            if (in_place_) return;
+            if (may_sum_in_model_) return;
             std::copy(one.gradients, one.gradients + one.count, numbers + one.flat);
             kernels_->zero(one.gradients, one.count);
         });
     }
-    if (!in_place_) return numbers + bucket.first;
+    if (!may_sum_in_model_) return numbers + bucket.first;
     return world_->size() > 1 ? flat_->stretches().front().gradients + bucket.first : nullptr;
 }
 

@@ -25,9 +25,10 @@ namespace detail {
 [[noreturn]] Operation refuse_verb(Collective what);
 
 /// A reducer's run is the object that its `start(group)` returns. The trainer keeps it for the
-/// whole training, and starts all sums of gradients by it (reducer/reducer.hpp). This class has the
+/// whole training, and starts sums of gradients by it (reducer/reducer.hpp). This class has the
 /// run's functions for untyped elements, so that an update knows neither the reducer's type nor the
-/// group's. The definitions here are those of a reducer of schedules, which says with which call.
+/// group's. The definitions here are those of a reducer of schedules. It is only asked, in the
+/// first update, with which call elements are summed; later updates start what that prepared.
 class ReducerRun {
 public:
     explicit ReducerRun(GroupCore& world) : core_(&world) {}

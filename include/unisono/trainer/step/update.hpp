@@ -75,9 +75,8 @@ public:
     /// Starts an update.
     void begin();
 
-    /// Before the model's call on a micro-batch. `last`: this rank adds no other micro-batch to
-    /// this update, so a gradient may travel as soon as the model reports it as ready.
-    void before_call(MicroBatchFacts& micro, PassFacts& facts, bool last);
+    /// Before the model's call on a micro-batch.
+    void before_call(MicroBatchFacts& micro, PassFacts& facts);
     /// After it, with the loss that it has returned.
     void after_call(double loss, bool last);
 
@@ -114,7 +113,7 @@ public:
 
     /// Sends the owners' parameters to all ranks.
     void publish() {
-        if (!refused_) publish_owned();
+        if (!left_out_) publish_owned();
     }
 
     /// Drops the update: parameters and optimizer state stay as they were.
@@ -179,12 +178,11 @@ protected:
     /// Waits until the sums are at their owners.
     virtual void finish() = 0;
     virtual void begin_update() = 0;
-    virtual void before_pass(bool last) = 0;
     virtual void after_pass() {}
     /// Adds a micro-batch's gradient, of weight `multiplier`, to those of this update.
     virtual void keep(double multiplier, bool last) = 0;
     /// The factor that the optimizer must still apply to gradients.
-    [[nodiscard]] virtual double left_over() const { return 1; }
+    [[nodiscard]] virtual double factor_left() const { return 1; }
     /// Calls visit(parameter, flat, values, n) for the sum of the gradients: for each element on
     /// one rank if slices have owners, else on all ranks.
     using GradientVisit = FunctionRef<void(std::size_t, std::size_t, const T*, std::size_t)>;
@@ -206,9 +204,10 @@ protected:
         micro_->tokens = pass_->tokens();
         return policies_->checked_share(*micro_, static_cast<double>(std::numeric_limits<T>::max()));
     }
-    /// Lets the guard look at elements of this rank's gradient. The first one has index `flat` in
-    /// the flat order.
+    /// Lets the guard look at elements of this rank's gradient, if it does. The first one has index
+    /// `flat` in the flat order.
     void inspect(const T* gradient, std::size_t count, std::size_t flat) {
+        if (!inspects_) return;
         const Findings found = policies_->inspect(gradient, count, flat, large_from_);
         if (found.offender != no_offender) note_offender(flat + found.offender);
         if (found.large) tally_.note_large();
@@ -223,12 +222,14 @@ protected:
     Owned<UpdatePolicies<T>> policies_;
     const UpdateFacts& facts_; ///< of `policies_`
     const bool on_grid_;
-    /// The guard looks at each micro-batch's gradient. A grid finds NaN and infinity by itself, so
+    /// The guard looks at this rank's gradients: at floats once they are summed over its
+    /// micro-batches, on a grid at each micro-batch's. A grid finds NaN and infinity by itself, so
     /// a guard that looks only for these is not asked.
     bool inspects_;
     Owned<ReducerRun> reducer_;
-    bool alone_ = false;   ///< the update uses only this rank's gradients, and no other rank sees them
-    double scaled_by_ = 1; ///< the loss scale of this update
+    bool by_itself_ = false;       ///< the update policy lets this rank make this update by itself
+    bool nothing_travels_ = false; ///< that, or a world of one: no other rank sees gradients of this update
+    double scaled_by_ = 1;         ///< the loss scale of this update
     /// This update's sum of weights over all ranks; known once they have agreed to make the update.
     double divisor_ = 0;
     MicroBatchFacts* micro_ = nullptr;
@@ -247,7 +248,7 @@ private:
     /// collected again, on wider grids.
     bool must_repeat();
     /// Leaves the update out after its gradients were summed.
-    Verdict refuse();
+    Verdict leave_out();
     /// Looks at the sums of all gradients. Returns false, on all ranks, if one is not finite.
     /// Called only if gradients are so large that sums may overflow; other updates pay nothing.
     [[gnu::noinline, gnu::cold]] bool sums_are_finite();
@@ -267,9 +268,9 @@ private:
     double learning_rate_ = 0;
     double norm_ = 0;
     std::uint64_t applied_ = 0;
-    int repeated_ = 0;     ///< times that this update was collected again
-    int large_from_;       ///< sums of elements below 2^large_from_ cannot overflow
-    bool refused_ = false; ///< the update was left out after its gradients were summed
+    int repeated_ = 0;      ///< times that this update was collected again
+    int large_from_;        ///< sums of elements below 2^large_from_ cannot overflow
+    bool left_out_ = false; ///< the update was left out after its gradients were summed
 };
 
 template <class T>
@@ -298,10 +299,11 @@ Update<T>::Update(World& world, Model& model, const Policies& policies, const Sh
 
 template <class T>
 void Update<T>::begin() {
-    alone_ = mode_->alone(applied_) || world_->size() == 1;
+    by_itself_ = mode_->alone(applied_);
+    nothing_travels_ = by_itself_ || world_->size() == 1;
     tally_.begin();
     norm_ = 0;
-    refused_ = false;
+    left_out_ = false;
     loss_scale_.begin();
     scaled_by_ = loss_scale_.scale();
     divisor_ = 0;
@@ -310,8 +312,7 @@ void Update<T>::begin() {
 }
 
 template <class T>
-void Update<T>::before_call(MicroBatchFacts& micro, PassFacts& facts, bool last) {
-    before_pass(last);
+void Update<T>::before_call(MicroBatchFacts& micro, PassFacts& facts) {
     if (!facts_.needs_tokens) facts.weight = policies_->share(micro).multiplier;
     facts.loss_scale = loss_scale_.scale();
     micro_ = &micro;
@@ -336,9 +337,7 @@ UpdateReport Update<T>::close(RatePoint point, std::int64_t epoch) {
     if (age_copy_ != nullptr) age_copy_(model_);
     point.update = number;
     learning_rate_ = policies_->checked_rate(point);
-    const double loss_scale = loss_scale_.scale(); // a commit may change it
-    const bool alone = mode_->alone(number);
-    if (alone) mode_->before();
+    if (by_itself_) mode_->before();
 
     traced(Activity::exchange, [&] { start(); });                          // what was not ready before
     Verdict verdict = traced(Activity::exchange, [&] { return agree(); }); // losses, weights, findings of all ranks
@@ -349,13 +348,13 @@ UpdateReport Update<T>::close(RatePoint point, std::int64_t epoch) {
     } else {
         verdict = mode_->discard(verdict);
     }
-    if (alone && mode_->after(verdict)) synchronise();
+    if (by_itself_ && mode_->after(verdict)) synchronise();
 
     UpdateReport report{.committed = verdict == Verdict::commit,
-                        .alone = alone,
+                        .alone = by_itself_,
                         .learning_rate = learning_rate_,
                         .gradient_norm = norm_,
-                        .loss_scale = loss_scale,
+                        .loss_scale = scaled_by_,
                         .number = applied_,
                         .epoch = epoch};
     tally_.tell(report);
@@ -414,7 +413,7 @@ Verdict Update<T>::agree() {
         if (told.offender != no_offender) note_offender(told.offender);
         if (told.large) tally_.note_large();
     }
-    const Verdict verdict = tally_.agree(alone_);
+    const Verdict verdict = tally_.agree(nothing_travels_);
     if (tally_.in_gradients() && verdict == Verdict::skip) loss_scale_.back_off();
     if (verdict != Verdict::commit) return verdict;
     if (!gradients_->agree(*world_, tally_.micro_batches())) return Verdict::skip;
@@ -422,8 +421,8 @@ Verdict Update<T>::agree() {
     const auto inverse = static_cast<T>(1 / (divisor_ * loss_scale_.scale()));
     if (!(inverse > 0 && detail::is_finite(inverse)))
         refuse_divisor(facts_.weighing, tally_.sums().micro_batches, divisor_, facts_.needs_tokens);
-    if (alone_) note_weight(left_over());
-    if ((facts_.may_overflow && !alone_) ||
+    if (nothing_travels_) note_weight(factor_left());
+    if ((facts_.may_overflow && !nothing_travels_) ||
         (on_grid_ && gradients_->above(tally_.micro_batches()) >= std::numeric_limits<T>::max_exponent))
         tally_.note_large();
     return Verdict::commit;
@@ -431,11 +430,11 @@ Verdict Update<T>::agree() {
 
 template <class T>
 Verdict Update<T>::apply() {
-    if (guards_sums() && tally_.large() && !sums_are_finite()) return refuse();
-    double scale = left_over() / (divisor_ * loss_scale_.scale());
+    if (guards_sums() && tally_.large() && !sums_are_finite()) return leave_out();
+    double scale = factor_left() / (divisor_ * loss_scale_.scale());
     if (squares_) {
         norm_ = measure_norm(scale);
-        if (!detail::is_finite(norm_)) return refuse();
+        if (!detail::is_finite(norm_)) return leave_out();
         scale *= policies_->clip_factor(norm_);
     }
     update_owned({learning_rate_, ++applied_, scale});
@@ -445,10 +444,10 @@ Verdict Update<T>::apply() {
 }
 
 template <class T>
-Verdict Update<T>::refuse() {
+Verdict Update<T>::leave_out() {
     loss_scale_.back_off();
     discard();
-    refused_ = true;
+    left_out_ = true;
     return Verdict::skip;
 }
 
@@ -462,7 +461,7 @@ bool Update<T>::sums_are_finite() {
     });
     if (const std::size_t found = kernels_->findings().offender; found != no_offender)
         first = layout_->element_at(found).parameter;
-    return tally_.agree_on_sums(first, owned_slices_->cut() && !alone_);
+    return tally_.agree_on_sums(first, owned_slices_->cut() && !nothing_travels_);
 }
 
 template <class T>

@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// The policies that an update asks, without their types: weighing, guard, clipping, loss scaling,
-/// learning rate and optimizer. One virtual call for each micro-batch, range of a gradient, or
-/// chunk of parameters.
+/// The policies that an update asks, without their types: weighing, guard, clipping, loss
+/// scaling, learning rate and optimizer, but not the update policy (mode.hpp). One virtual call for
+/// each micro-batch, range of a gradient, or chunk of parameters.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/math.hpp"

@@ -85,7 +85,7 @@ public:
     void finish() override { gradient_->finish(*way_, this->divisor_); }
 
 protected:
-    using Base::alone_, Base::inspects_, Base::kernels_, Base::policies_, Base::reducer_, Base::world_;
+    using Base::nothing_travels_, Base::kernels_, Base::policies_, Base::reducer_, Base::world_;
 
     template <class World, class Model, class Policies, class Sharding, class Computes>
     [[gnu::cold]] WholeStore(World& world, Model& model, const Policies& policies, const Sharding& sharding,
@@ -96,10 +96,10 @@ protected:
 
     // --- one micro-batch ---
 
-    void before_pass(bool) override { gradient_->before_pass(); }
     template <class>
     Pass make_pass(const PassFacts& facts, bool last) {
-        const bool overlap = last && !alone_;
+        gradient_->before_pass();
+        const bool overlap = last && !nothing_travels_;
         if (overlap) readiness_.expect();
         return Pass(facts, overlap ? &WholeStore::on_ready : nullptr, this);
     }
@@ -108,7 +108,7 @@ protected:
 
     // --- the update ---
 
-    [[nodiscard]] double left_over() const override { return gradient_->left_over(); }
+    [[nodiscard]] double factor_left() const override { return gradient_->factor_left(); }
     /// It also brings the sums to where the optimizer reads them, so that later passes read each
     /// element only once more.
     void each_gradient(typename Base::GradientVisit visit) override;
@@ -123,14 +123,16 @@ protected:
     void restart() override { gradient_->restart(); }
 
 private:
-    /// Lets the guard look at gradients.
-    struct Looks {
-        WholeStore* store;
-        void operator()(const T* values, std::size_t count, std::size_t flat) const {
-            if (store->inspects_) store->inspect(values, count, flat);
-        }
-    };
+    [[nodiscard]] auto lets_guard_look() {
+        return [this](const T* values, std::size_t count, std::size_t flat) { this->inspect(values, count, flat); };
+    }
 
+    /// True once an update: the sums are not yet where the optimizer reads them. Opens their way.
+    bool must_take() {
+        if (std::exchange(taken_, true)) return false;
+        way_->open(gradient_->numbers_in_use());
+        return true;
+    }
     /// Brings the sums of a chunk to where the optimizer reads them.
     void take(const Stretch<T>& chunk) {
         gradient_->prepare(chunk.flat, chunk.gradients, chunk.count);
@@ -156,7 +158,7 @@ private:
 
     /// Starts the buckets below `end` that have not started yet.
     void start_below(std::size_t end) {
-        for (; next_bucket_ < end; ++next_bucket_) gradient_->start(next_bucket_, *way_, Looks{this});
+        for (; next_bucket_ < end; ++next_bucket_) gradient_->start(next_bucket_, *way_, lets_guard_look());
     }
 
     template <class Reducer, class World>
@@ -225,21 +227,20 @@ template <class T>
 void WholeStore<T>::begin_update() {
     next_bucket_ = 0;
     taken_ = false;
-    way_ = alone_ ? &alone_here_ : carrier_.get();
-    gradient_->begin(alone_, this->scaled_by_);
+    way_ = nothing_travels_ ? &alone_here_ : carrier_.get();
+    gradient_->begin(nothing_travels_, this->scaled_by_);
 }
 
 template <class T>
 void WholeStore<T>::keep(double multiplier, bool last) {
     if (this->pass_->first_ready() != Pass::no_parameter) check_tokens(multiplier);
     if (!gradient_->held()) gradient_->hold(multiplier);
-    if (!last) gradient_->drain(Looks{this});
+    if (!last) gradient_->drain(lets_guard_look());
 }
 
 template <class T>
 void WholeStore<T>::each_gradient(typename Base::GradientVisit visit) {
-    const bool takes = !std::exchange(taken_, true);
-    if (takes) way_->open(gradient_->numbers_in_use());
+    const bool takes = must_take();
     for (const OwnedSlice& owned : slices_.all()) {
         if (!slices_.is_mine(owned)) continue;
         const bool counts = slices_.counts_here(owned);
@@ -256,8 +257,7 @@ void WholeStore<T>::each_gradient(typename Base::GradientVisit visit) {
 
 template <class T>
 void WholeStore<T>::update_owned(const OptimizerStep& step) {
-    const bool takes = !std::exchange(taken_, true);
-    if (takes) way_->open(gradient_->numbers_in_use());
+    const bool takes = must_take();
     const bool zeroes = gradient_->in_place() && !slices_.cut();
     std::size_t state = 0;
     for (const Slice& slice : slices_.owned()) {
