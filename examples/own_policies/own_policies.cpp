@@ -76,7 +76,7 @@ int main() try {
     };
     certify(un::testing::sampler_laws(LengthGroupedSampler{.lengths = {3, 9, 2, 9, 4, 1, 7}, .window = 4},
                                       un::testing::Coverage::exact, {.data_sizes = {7}}));
-    certify(un::testing::schedule_laws(TwoWayRingSchedule{}));
+    certify(un::testing::schedule_laws(un::OwnSchedule<TwoWayRingAllReduce>{}));
     certify(un::testing::reducer_laws(TwoWayRingReducer{}));
     certify(un::testing::update_laws(DecoupledAveraging{.steps = 3}));
     certify(un::testing::sharding_laws(WholeBuckets{}));

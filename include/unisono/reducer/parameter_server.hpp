@@ -40,7 +40,7 @@ struct ParameterServerReducer {
     template <class World>
     [[nodiscard]] auto start(World& group) const {
         check(group.size());
-        return detail::ScheduledReduction<NativeSchedule>{};
+        return ScheduledReduction<NativeSchedule>{};
     }
 
 private:

@@ -16,9 +16,9 @@
 /// of those that give no owners. `sum_slices` is optional and for speed: without it each slice is
 /// summed to its owner separately.
 ///
-/// An algorithm of your own is a schedule (schedule/schedule.hpp). A run returns the operations
-/// that `start_all_reduce(group, values, Sum{}, family)` and similar functions start, for a family
-/// of schedules.
+/// An algorithm of your own is a schedule (schedule/schedule.hpp). `start` then returns a
+/// `ScheduledReduction`. Any other run returns the operations that `start_all_reduce(group, values,
+/// Sum{}, family)` and similar functions start, for a family of schedules.
 ///
 /// Laws
 /// - All ranks call the same functions in the same order with the same slices (the trainer ensures
@@ -105,13 +105,14 @@ concept reducer_policy = policy_of<R, Family::reducer> && requires(const R& poli
 };
 
 namespace detail {
-
 template <class Schedules>
 concept scatters_sums =
     std::same_as<Schedules, NativeSchedule> || schedule::offers<Schedules, Collective::reduce_scatter>;
+} // namespace detail
 
 /// The run of a reducer that uses one family of schedules for sums over all ranks, and one for sums
-/// to an owner.
+/// to an owner. A reducer with a schedule of your own returns it from `start`, with TreeSchedule as
+/// the second family if the first offers neither reduce nor broadcast.
 template <class ToAll, class ToOwner = ToAll>
 struct ScheduledReduction {
     ToAll to_all;
@@ -135,7 +136,7 @@ struct ScheduledReduction {
         return unisono::start_broadcast(group, values, owner, to_owner);
     }
     template <transport Transport, class Values>
-        requires scatters_sums<ToAll>
+        requires detail::scatters_sums<ToAll>
     Operation sum_slices(Group<Transport>& group, Values values, std::span<const std::size_t> counts) const {
         const auto me = static_cast<std::size_t>(group.rank());
         std::size_t first = 0;
@@ -144,5 +145,4 @@ struct ScheduledReduction {
     }
 };
 
-} // namespace detail
 UNISONO_NAMESPACE_END

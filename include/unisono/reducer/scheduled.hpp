@@ -19,7 +19,7 @@ struct NativeReducer {
 
     template <class World>
     [[nodiscard]] auto start(World&) const {
-        return detail::ScheduledReduction<NativeSchedule>{};
+        return ScheduledReduction<NativeSchedule>{};
     }
 };
 
@@ -40,7 +40,7 @@ struct RingReducer {
         if (chunk_bytes == 0) refuse_input("RingReducer.chunk_bytes is 0; expected at least 1");
         RingSchedule ring;
         ring.chunk_bytes = chunk_bytes;
-        return detail::ScheduledReduction<RingSchedule>{ring, ring};
+        return ScheduledReduction<RingSchedule>{ring, ring};
     }
 };
 
@@ -57,7 +57,7 @@ struct TreeReducer {
 
     template <class World>
     [[nodiscard]] auto start(World&) const {
-        return detail::ScheduledReduction<TreeSchedule>{};
+        return ScheduledReduction<TreeSchedule>{};
     }
 };
 
@@ -73,7 +73,7 @@ struct HalvingDoublingReducer {
 
     template <class World>
     [[nodiscard]] auto start(World&) const {
-        return detail::ScheduledReduction<HalvingDoublingSchedule, TreeSchedule>{};
+        return ScheduledReduction<HalvingDoublingSchedule, TreeSchedule>{};
     }
 };
 

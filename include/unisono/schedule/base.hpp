@@ -2,7 +2,8 @@
 
 /// \file
 /// The base of schedules: the shape, and the figures that most schedules share. A schedule derives
-/// from `ScheduleBase`, adds its name, rounds and cost, and hides a figure that differs.
+/// from `ScheduleBase`, adds its name, `rounds` and `round`, and hides a figure that differs. It
+/// may claim its cost, for its readers: schedule_laws then compares the claim with a count.
 
 #include "unisono/schedule/circular.hpp"
 

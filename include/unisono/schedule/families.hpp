@@ -114,6 +114,16 @@ concept schedule_family = detail::copyable_value<F> && detail::comparable_value<
     requires schedule::detail::lists_schedules<typename F::schedules>;
 };
 
+/// The family of these schedules of your own. It has the name of the first.
+///
+///     un::all_reduce(world, gradient, un::Sum{}, un::OwnSchedule<MyAllReduce>{});
+template <class First, class... Others>
+struct OwnSchedule {
+    static constexpr std::string_view name = First::name;
+    using schedules = schedule::List<First, Others...>;
+    friend bool operator==(const OwnSchedule&, const OwnSchedule&) = default;
+};
+
 /// Neighbours only, fewest bytes: for large data over messages. Chunks pipeline broadcast and
 /// reduce.
 struct RingSchedule {

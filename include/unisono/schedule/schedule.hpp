@@ -192,8 +192,8 @@ enum class StepKind : std::uint8_t {
     receive_combine, ///< target = source (own memory, same blocks) combined with what peer sent
     copy,            ///< target = source, both in own memory
     /// target = rank 0's block combined with rank 1's, ... in rank order. Rank i's block is in
-    /// scratch slot source.slot + i (one less above this rank); this rank's own block is `source`
-    /// (not in scratch).
+    /// scratch slot source.slot + i if i is below this rank, and in the slot before that if i is
+    /// above it; this rank's own block is `source` (not in scratch). Alone: a copy.
     combine_ranks,
     post,  ///< tells all ranks that this one got here; if source has blocks, puts a copy beside the
            ///< flag
@@ -277,7 +277,9 @@ struct AnyVisitor {
 /// `single_blocks`: no step has more than one block. `schedule::verify` proves the laws that a
 /// compiler cannot see: each contribution reaches each result exactly once, sends match receives,
 /// no rank deadlocks with channels that hold `channel_depth()` messages, no step of a round touches
-/// memory that another one receives into, and the cost is as claimed.
+/// memory that another one receives into, and the cost is as claimed. A `cost()` is optional:
+/// `cost_of_rank` counts that of a schedule without one. ScheduleBase (schedule/base.hpp) has
+/// defaults for the rest: a schedule that derives from it adds its name, `rounds` and `round`.
 template <class S>
 concept collective_schedule = detail::copyable_value<S> && detail::comparable_value<S> &&
                               requires(const S& s, std::uint32_t round, schedule::detail::AnyVisitor visit) {
@@ -290,11 +292,34 @@ concept collective_schedule = detail::copyable_value<S> && detail::comparable_va
                                   { s.rounds() } -> std::same_as<std::uint32_t>;
                                   { s.scratch_slots() } -> std::same_as<std::uint32_t>;
                                   { s.channel_depth() } -> std::same_as<std::uint32_t>;
-                                  { s.cost() } -> std::same_as<schedule::Cost>;
                                   s.round(round, visit);
                               };
 
 namespace schedule {
+/// The cost of a schedule's rank: what its `cost()` claims, or a count of its steps.
+template <collective_schedule S>
+constexpr Cost cost_of_rank(const S& schedule) {
+    if constexpr (requires { schedule.cost(); }) return schedule.cost();
+    Cost all;
+    const auto others = static_cast<std::uint64_t>(schedule.shape.world - 1);
+    for (std::uint32_t r = 0; r < schedule.rounds(); ++r) {
+        bool waits = false;
+        schedule.round(r, [&](const Step& step) {
+            using enum StepKind;
+            waits = waits || step.kind == send || step.kind == receive || step.kind == receive_combine ||
+                    step.kind == await;
+            all.messages += step.kind == send ? 1 : 0;
+            all.blocks_sent += step.kind == send ? step.source.count : 0;
+            all.blocks_combined += step.kind == receive_combine ? step.source.count
+                                   : step.kind == combine_ranks ? others
+                                   : step.kind == combine_peers ? others * step.source.count
+                                                                : 0;
+        });
+        all.rounds += waits ? 1 : 0;
+    }
+    return all;
+}
+
 /// True for a schedule of messages during which the transport runs a collective of its own.
 template <class S>
 inline constexpr bool is_transports_own = requires { requires S::transports_own; };

@@ -30,13 +30,6 @@ struct ArchetypeBroadcast {
     [[nodiscard]] std::uint32_t rounds() const { return 1; }
     [[nodiscard]] std::uint32_t scratch_slots() const { return 0; }
     [[nodiscard]] std::uint32_t channel_depth() const { return 0; }
-    [[nodiscard]] schedule::Cost cost() const {
-        const auto sends = static_cast<std::uint64_t>(shape.rank == shape.root ? shape.world - 1 : 0);
-        return {.messages = sends,
-                .blocks_sent = sends,
-                .blocks_combined = 0,
-                .rounds = static_cast<std::uint64_t>(shape.world > 1 ? 1 : 0)};
-    }
     template <class Visit>
     void round(std::uint32_t, Visit&& visit) const {
         if (shape.rank != shape.root) return visit(schedule::receive_from(shape.root, schedule::output_blocks(0)));
@@ -60,8 +53,9 @@ struct ScheduleTrial {
     std::vector<int> worlds = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 31, 32, 33};
 };
 
-/// Proves every collective of the family, for each world, and for the first, a middle and the last
-/// root.
+/// Proves every collective of the family, for each world, and if it has a root, for the first, a
+/// middle and the last one. Prove a family before you certify a reducer that uses it: a schedule
+/// that breaks these laws may write outside of its memory.
 template <schedule_family F>
 Violations schedule_laws(const F& family, const ScheduleTrial& trial = {}) {
     Violations found{std::string(F::name)};
@@ -70,7 +64,7 @@ Violations schedule_laws(const F& family, const ScheduleTrial& trial = {}) {
         const auto make = [&](const schedule::Shape& shape) { return schedule::schedule_of<what>(family, shape); };
         for (const int world : trial.worlds) {
             for (const int root : {0, world / 2, world - 1}) {
-                if (found.full()) continue;
+                if (found.full() || (root != 0 && !has_root(what))) continue;
                 try {
                     for (const std::string& one : schedule::verify(world, root, make).violations) found.add(one);
                 } catch (const std::exception& thrown) {

@@ -62,9 +62,30 @@ void prove() {
     BOOST_TEST(steps > 0u);
 }
 
+/// The same schedule, which claims no cost.
+template <class Schedule>
+struct Unclaimed : Schedule {
+    un::schedule::Cost cost() const = delete;
+};
+
+template <class Family, un::Collective What>
+void count_cost() {
+    using Claimed = un::schedule::ScheduleIn<Family, What>;
+    for (const int world : {1, 2, 3, 4, 5, 8, 9})
+        for (const int root : roots(world, is_rooted(What)))
+            for (int rank = 0; rank < world; ++rank) {
+                const auto claimed = un::schedule::schedule_of<What>(Family{}, {world, rank, root});
+                BOOST_CHECK_MESSAGE(un::schedule::cost_of_rank(Unclaimed<Claimed>{claimed}) == claimed.cost(),
+                                    Claimed::name << " of rank " << rank << " of " << world << ", root " << root);
+            }
+}
+
 template <class Family>
 void prove_all() {
-    un::schedule::for_each_collective<Family>([](auto what) { prove<Family, what>(); });
+    un::schedule::for_each_collective<Family>([](auto what) {
+        prove<Family, what>();
+        count_cost<Family, what>();
+    });
 }
 
 } // namespace

@@ -323,6 +323,12 @@ struct ForgetfulBroadcast : ArchetypeBroadcast {
         });
     }
 };
+/// A ring that leaves out its last round.
+struct ShortRing : un::schedule::RingAllReduce {
+    static constexpr std::string_view name = "short ring";
+    friend bool operator==(const ShortRing&, const ShortRing&) = default;
+    [[nodiscard]] std::uint32_t rounds() const { return RingAllReduce::rounds() - 1; }
+};
 struct ForgetfulSchedule {
     static constexpr std::string_view name = "mutant schedule";
     friend bool operator==(const ForgetfulSchedule&, const ForgetfulSchedule&) = default;
@@ -344,6 +350,10 @@ BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
 
 BOOST_AUTO_TEST_CASE(a_mutant) {
     expect_reported(schedule_laws(mutants::ForgetfulSchedule{}), {"mutant schedule", "archetype broadcast on 2 ranks"});
+    const auto found = schedule_laws(un::OwnSchedule<mutants::ShortRing>{}, {.worlds = {2}});
+    expect_reported(found,
+                    {"short ring on 2 ranks, root 0", "output[0] was never written", "claims 2 rounds, counted 1"});
+    BOOST_TEST(found.text().find("root 1") == std::string::npos); // an all_reduce has no root
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -45,7 +45,7 @@ struct SumOnlyReducer {
     friend bool operator==(const SumOnlyReducer&, const SumOnlyReducer&) = default;
     template <class World>
     auto start(World&) const {
-        return un::detail::ScheduledReduction<un::NativeSchedule>{};
+        return un::ScheduledReduction<un::NativeSchedule>{};
     }
 };
 struct HastyUpdate {

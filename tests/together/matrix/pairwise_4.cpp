@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(own_policies) {
     check(un::NativeReducer{}, un::Synchronous{}, WholeBuckets{}, un::FiniteGuard{}, un::Adam{.learning_rate = 0.02},
           by_length, un::NoAccumulation{}, un::BySamples{}, un::ConstantRate{}, un::PlainSums{},
           un::ClipByNorm{.max_norm = 0.3});
-    check(un::TreeReducer{}, un::Synchronous{}, WholeBuckets{}, un::NoGuard{}, un::Sgd{.momentum = 0.9},
+    check(TwoWayRingReducer{}, un::Synchronous{}, WholeBuckets{}, un::NoGuard{}, un::Sgd{.momentum = 0.9},
           un::InterleavedSampler{.replicas = 2, .seed = 7}, un::Accumulate{.steps = 2}, un::ByTokens{},
           un::CosineRate{.final_factor = 0.1});
 }

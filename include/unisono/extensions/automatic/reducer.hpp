@@ -75,7 +75,7 @@ struct AutomaticReducer {
 
         ReducerCosts costs_;
         bool of_host_; ///< measured here
-        detail::ScheduledReduction<NativeSchedule> native_ = {};
+        ScheduledReduction<NativeSchedule> native_ = {};
     };
 
     /// \throws error bad_input: costs measured with another number of ranks, or without times

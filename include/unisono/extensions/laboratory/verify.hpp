@@ -15,7 +15,7 @@
 /// - sends and receives of a round match in peer, part and blocks, so no rank waits for ever (even
 ///   if a send completes only with its receive); and channels of `channel_depth()` messages suffice
 ///   if every step blocks;
-/// - `cost()` equals the counted cost.
+/// - `cost()`, if there is one, equals the counted cost.
 ///
 /// Cost: about 50 ns per step and block; memory for world x blocks values. For tests, not for
 /// programs.

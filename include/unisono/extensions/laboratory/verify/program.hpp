@@ -157,7 +157,7 @@ Program forget_type(int world, int root, const Factory& make) {
     for (int rank = 0; rank < world; ++rank) {
         const Schedule schedule = make(Shape{world, rank, root});
         program.ranks.push_back({schedule.blocks(), schedule.rounds(), schedule.scratch_slots(),
-                                 schedule.channel_depth(), schedule.cost()});
+                                 schedule.channel_depth(), cost_of_rank(schedule)});
     }
     program.blocks = program.ranks.front().blocks;
     return program;
