@@ -8,9 +8,12 @@
 #include "support/folder.hpp"
 
 #include <unisono/extensions/launch/rendezvous/rendezvous.hpp>
+#include <unisono/master_weights.hpp>
 
+#include <atomic>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -94,9 +97,102 @@ void expect_all_but(int loser, const std::vector<Ended>& ends, std::size_t chang
     }
 }
 
+/// Pulls its weights, in 16 bits, to the row.
+struct Pulled {
+    static constexpr std::size_t width = 12;
+    std::vector<un::bfloat16> weights{width, un::bfloat16(0.1f)}, slopes{width, un::bfloat16()};
+    std::array<std::span<un::bfloat16>, 1> parameters() { return {weights}; }
+    std::array<std::span<un::bfloat16>, 1> gradients() { return {slopes}; }
+    double operator()(const un::RowBatch<float>& batch, un::Pass&) {
+        double loss = 0;
+        for (std::size_t i = 0; i < width; ++i) {
+            const float error = static_cast<float>(weights[i]) - batch.row(0)[i];
+            slopes[i] = un::bfloat16(static_cast<float>(slopes[i]) + error);
+            loss += static_cast<double>(error * error);
+        }
+        return loss;
+    }
+};
+
+/// How often the 16-bit weights on a device are not those that its float weights round to.
+template <class Master, class Model>
+int stale(Master& master, Model& model) {
+    const std::vector<un::bfloat16> low = model.values();
+    const std::vector<float> weights = test::download(master.parameters()[0]);
+    int found = 0;
+    for (std::size_t i = 0; i < low.size(); ++i)
+        found += static_cast<float>(low[i]) != static_cast<float>(un::bfloat16(weights[i]));
+    return found;
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(nccl_elastic)
+
+/// A rank that is added makes the first call alone, and undoes its changes: also in the 16-bit
+/// weights, with which the model computes. The floats and the 16 bits outlive the memberships.
+BOOST_AUTO_TEST_CASE(sixteen_bits_follow_the_floats) {
+    const test::Clean clean;
+    const Folder folder;
+    static const std::vector<float> values = un::torch_rand(5, 40 * Pulled::width);
+    const un::RowData<float> data(values, Pulled::width);
+    const un::FitOptions options{.epochs = 3, .batch_size = 1, .progress = false};
+    std::atomic<int> wrong = 0, added = 0, done = 0;
+    std::array<un::StateHash, 2> hashes = {};
+    un::StateHash undisturbed = {};
+    std::array<std::string, 2> texts;
+    std::vector<std::thread> threads;
+    for (int who = 0; who < 2; ++who)
+        threads.emplace_back([&, who] {
+            un::ElasticOptions elastic;
+            elastic.join.timeout = elastic.join.rendezvous.timeout = elastic.give_up = 20s;
+            elastic.patience = 10s;
+            elastic.folder = folder.path();
+            elastic.joins = who == 1;
+            try {
+                auto world =
+                    elastic.joins
+                        ? un::join<un::Elastic<un::Nccl>>(elastic, {.device = 1})
+                        : un::join<un::Elastic<un::Nccl>>(
+                              un::rendezvous(un::identity_of(0, 1), {.folder = folder.path()}, elastic.join.rendezvous),
+                              elastic, {.device = 0});
+                const un::detail::CudaDeviceGuard here(world.group().endpoint().device());
+                Pulled pulled;
+                test::OnDevice model(world.group(), pulled);
+                un::MasterWeights master(world, model);
+                un::Trainer trainer{world, master, un::Replicas{2}, un::Reproducible{}, un::Sgd{.learning_rate = 0.1}};
+                trainer.collectively([&](auto& now) { // as if it resumed from a checkpoint
+                    test::copy_to_device(master.parameters()[0], std::vector<float>(Pulled::width, 2.0f));
+                    master.refresh();
+                    return now.updates();
+                });
+                wrong += stale(master, model);
+                trainer.fit(data, options, [&](const un::UpdateReport&) {
+                    for (const un::WorldChange& change : world.changes()) added += !change.joined.empty();
+                    std::this_thread::sleep_for(added > 0 || who == 1 ? 1ms : 300ms);
+                });
+                wrong += stale(master, model);
+                hashes[static_cast<std::size_t>(who)] =
+                    trainer.collectively([](auto& now) { return un::state_hash(now); });
+                ++done;
+            } catch (const std::exception& failed) {
+                texts[static_cast<std::size_t>(who)] = failed.what();
+            }
+        });
+    for (std::thread& one : threads) one.join();
+    un::run<un::InProcess>(1, [&](auto& world) {
+        Pulled pulled;
+        un::MasterWeights master(pulled);
+        un::Trainer trainer{world, master, un::Replicas{2}, un::Reproducible{}, un::Sgd{.learning_rate = 0.1}};
+        std::ranges::fill(master.parameters()[0], 2.0f);
+        trainer.fit(data, options);
+        undisturbed = un::state_hash(trainer);
+    });
+    BOOST_TEST(done == 2, texts[0] << texts[1]);
+    BOOST_TEST(added > 0);
+    BOOST_TEST(wrong == 0);
+    for (const un::StateHash& one : hashes) BOOST_TEST((one == undisturbed), "another result than undisturbed");
+}
 
 BOOST_AUTO_TEST_CASE(a_device_fails) {
     const test::Clean clean;

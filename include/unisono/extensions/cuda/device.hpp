@@ -286,7 +286,7 @@ public:
 
     /// Waits, without a limit, for all work that `theirs` has got so far and for all that this work
     /// depends on.
-    void settle(cudaStream_t theirs) noexcept { static_cast<void>(cudaStreamSynchronize(theirs)); }
+    static void settle(cudaStream_t theirs) noexcept { static_cast<void>(cudaStreamSynchronize(theirs)); }
     /// Copies on `theirs`, after its earlier work, and waits as `settle` does. Errors: refused.
     void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
         copy_and_wait(device(), to, from, bytes, cudaMemcpyDeviceToHost, theirs);

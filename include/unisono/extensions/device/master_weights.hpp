@@ -114,8 +114,7 @@ MasterWeights(World&, M&) -> MasterWeights<M>;
 /// `refresh()` to update the model's. No data pass through the host.
 ///
 /// The bits are those of MasterWeights on the host. Device memory: 8 bytes per element beside the
-/// model's 4. The model and the group must outlive this object, and the model's memory must not
-/// move.
+/// model's 4. The model must outlive this object, and its memory must not move.
 /// \throws error bad_input: spans that do not match; refused: no memory
 template <model_on_device M>
 class MasterWeights<M> : public detail::MasterWeightsBase<MasterWeights<M>, M> {
@@ -138,8 +137,7 @@ public:
 
     template <streaming_transport Transport>
     MasterWeights(Group<Transport>& world, M& model)
-        : Base(model), on_(model.stream()), endpoint_(&world.endpoint()),
-          settle_([](void* endpoint, Stream stream) { static_cast<Transport*>(endpoint)->settle(stream); }),
+        : Base(model), on_(model.stream()), settle_([](Stream stream) { Transport::settle(stream); }),
           weights_(allocate_on_device<float>(world, count_)), gradients_(allocate_on_device<float>(world, count_)),
           low_weights_(weights_.data()) {
         this->lay_out(weights_.data(), gradients_.data());
@@ -150,6 +148,10 @@ public:
         if (count_ != 0) on_.zero(std::span<float>(gradients_.data(), count_));
         for (std::size_t p = 0; p < low_.size(); ++p) zero(p);
     }
+    /// Its memory outlives the memberships of an elastic world.
+    template <class World>
+        requires streaming_transport<typename World::transport_type>
+    MasterWeights(World& elastic, M& model) : MasterWeights(elastic.group(), model) {}
     template <class Nothing = void>
     explicit MasterWeights(M& model) : Base(model), on_(model.stream()) {
         static_assert(!std::is_void_v<Nothing>,
@@ -157,7 +159,7 @@ public:
                       "MasterWeights(world, model). Why: its transport gives memory of the device.");
     }
     /// Waits for the work that it has enqueued.
-    ~MasterWeights() { settle_(endpoint_, this->wrapped().stream()); }
+    ~MasterWeights() { settle_(this->wrapped().stream()); }
 
     [[nodiscard]] std::span<const DeviceSpan<float>> parameters() { return weight_spans_; }
     [[nodiscard]] std::span<const DeviceSpan<float>> gradients() { return gradient_spans_; }
@@ -186,8 +188,7 @@ private:
 
     using Base::count_, Base::low_, Base::low_gradients_, Base::weight_spans_, Base::gradient_spans_;
     StreamArithmetic<Stream> on_;
-    void* endpoint_ = nullptr;
-    void (*settle_)(void* endpoint, Stream stream) = nullptr;
+    void (*settle_)(Stream stream) = nullptr;
     DeviceMemory<float> weights_, gradients_;
     LowCopy low_weights_;
 };

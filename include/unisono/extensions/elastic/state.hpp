@@ -14,6 +14,7 @@
 #include "unisono/guard/loss_scaling.hpp"
 #include "unisono/layout/layout.hpp"
 #include "unisono/model/model.hpp"
+#include "unisono/model/wrapped_model.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/trainer/agreement.hpp"
@@ -184,6 +185,19 @@ void take_memory(StateRecord& record, const Copies& copies, Model& model, Optimi
     };
     for_each_span(model.parameters(), take);
     for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a) take(optimizer->array(a));
+}
+/// As `take_memory`, beside a trainer of the model: also writes the 16-bit copy of the parameters,
+/// if the model computes with one. Null: there is no trainer any more.
+template <class T, class Copies, class Trainer, class Model>
+void give_back(StateRecord& record, const Copies& copies, Trainer* trainer, Model& model,
+               OptimizerState<T>* optimizer) {
+    take_memory(record, copies, model, optimizer);
+    if constexpr (model_on_device<Model>) {
+        const auto write = [&](auto one) { trainer->state().kernels().write_low_weights(one.data(), one.size()); };
+        if (trainer != nullptr) for_each_span(model.parameters(), write);
+    }
+    write_copy(model);
+    age_copy(model);
 }
 template <class Copies, class Model, class T>
 void put_state(StateRecord& record, const Copies& copies, Model& model, const ElasticState<T>& state) {

@@ -344,7 +344,7 @@ private:
             } catch (...) { // no other rank needs this rank any more
             }
             if constexpr (!unit_model<Model>)
-                if (kept) detail::take_memory<Element>(*kept, copies, *model_, nullptr);
+                if (kept) detail::give_back<Element>(*kept, copies, inner_.get(), *model_, nullptr);
         } catch (...) { // the device has failed, and the model with it
         }
     }
@@ -365,7 +365,7 @@ private:
         auto result = call(trainer);
         if constexpr (!has_owners) {
             set_optimizer(*inner_, std::move(optimizer_of(trainer)));
-            detail::take_memory<Element>(kept, copies, *model_, &optimizer_of(*inner_));
+            detail::give_back(kept, copies, inner_.get(), *model_, &optimizer_of(*inner_));
             restore(*inner_);
         } else if constexpr (!unit_model<Model>) snapshots_.read_all(*inner_), restore(*inner_);
         return result;
