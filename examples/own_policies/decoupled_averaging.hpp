@@ -3,16 +3,14 @@
 #include <unisono/update/in_flight.hpp>
 #include <unisono/update/local.hpp>
 
-#include <vector>
-
 template <class Training, class Policy>
 class DecoupledRun : public unisono::LocalRun<Training> {
     using T = typename Training::Element;
 
 public:
     DecoupledRun(Training& training, const Policy& policy)
-        : unisono::LocalRun<Training>(training), policy_(policy), sent_(training.flat().count()),
-          sum_(training.kernels().template allocate<T>(sent_.size())) {}
+        : unisono::LocalRun<Training>(training), policy_(policy), sent_(this->allocate_array()),
+          sum_(this->allocate_array()) {}
 
     void before() {
         if (this->own() == 0) send(); // the ranks have just synchronised
@@ -34,26 +32,19 @@ private:
     /// Starts the sum of all ranks' parameters, which runs while this rank trains.
     void send() {
         in_flight_.wait(); // an obsolete sum, if the training went back
-        each([](T& parameter, T& sent, T& sum) { sum = sent = parameter; });
-        in_flight_ = this->training().start_sum(sum_.data(), sent_.size());
+        this->for_each_parameter([](T& parameter, T& sent, T& sum) { sum = sent = parameter; }, sent_, sum_);
+        in_flight_ = this->start_sum(sum_);
     }
     /// Takes the mean of what all ranks sent, and adds what this rank has learned since.
     void receive() {
         in_flight_.wait();
         const T ranks = static_cast<T>(this->training().world().size());
-        each([=](T& parameter, T& sent, T& sum) { parameter = sum / ranks + (parameter - sent); });
-    }
-    template <class Body>
-    void each(Body body) {
-        this->training().flat().visit({0, sent_.size()}, [&](const auto& one) {
-            for (std::size_t i = 0; i < one.count; ++i)
-                body(one.parameters[i], sent_[one.flat + i], sum_.data()[one.flat + i]);
-        });
+        const auto take = [=](T& parameter, T& sent, T& sum) { parameter = sum / ranks + (parameter - sent); };
+        this->for_each_parameter(take, sent_, sum_);
     }
 
     Policy policy_;
-    std::vector<T> sent_;
-    typename Training::Array sum_; // the group sums it in place
+    typename Training::Array sent_, sum_;
     unisono::OperationInFlight in_flight_;
 };
 

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <unisono/core/text.hpp>
 #include <unisono/update/local.hpp>
-
-#include <vector>
 
 template <class Training, class Policy>
 class ElasticRun : public unisono::LocalRun<Training> {
@@ -11,12 +8,12 @@ class ElasticRun : public unisono::LocalRun<Training> {
 
 public:
     ElasticRun(Training& training, const Policy& policy)
-        : unisono::LocalRun<Training>(training), policy_(policy), centre_(training.flat().count()),
-          distance_(training.kernels().template allocate<T>(centre_.size())) {}
+        : unisono::LocalRun<Training>(training), policy_(policy), centre_(this->allocate_array()),
+          distance_(this->allocate_array()) {}
 
     void before() {
-        // The ranks have just synchronised.
-        if (this->own() == 0) each([](T& parameter, T& centre, T&) { centre = parameter; });
+        if (this->own() != 0) return; // else the ranks have just synchronised
+        this->for_each_parameter([](T& parameter, T& centre) { centre = parameter; }, centre_);
     }
     [[nodiscard]] bool after(unisono::Verdict) {
         if (this->count_update() % policy_.steps == 0) average();
@@ -25,7 +22,7 @@ public:
     void synchronise() {
         if (!this->begin_synchronisation()) return;
         average();
-        each([](T& parameter, T& centre, T&) { parameter = centre; });
+        this->for_each_parameter([](T& parameter, T& centre) { parameter = centre; }, centre_);
         this->count_synchronisation();
     }
     [[nodiscard]] std::size_t bytes() const { return 2 * centre_.size() * sizeof(T); }
@@ -33,24 +30,18 @@ public:
 private:
     void average() {
         const T strength = static_cast<T>(policy_.strength);
-        each([=](T& parameter, T& centre, T& distance) {
+        const auto move_rank = [=](T& parameter, T& centre, T& distance) {
             distance = parameter - centre;
             parameter -= strength * distance;
-        });
-        this->training().start_sum(distance_.data(), centre_.size()).wait();
-        each([=](T&, T& centre, T& distances) { centre += strength * distances; });
-    }
-    template <class Body>
-    void each(Body body) {
-        this->training().flat().visit({0, centre_.size()}, [&](const auto& one) {
-            for (std::size_t i = 0; i < one.count; ++i)
-                body(one.parameters[i], centre_[one.flat + i], distance_.data()[one.flat + i]);
-        });
+        };
+        this->for_each_parameter(move_rank, centre_, distance_);
+        this->start_sum(distance_).wait();
+        const auto move_centre = [=](T&, T& centre, T& distances) { centre += strength * distances; };
+        this->for_each_parameter(move_centre, centre_, distance_);
     }
 
     Policy policy_;
-    std::vector<T> centre_;
-    typename Training::Array distance_; // the group sums it in place
+    typename Training::Array centre_, distance_;
 };
 
 /// Elastic averaging SGD: each rank explores by itself, held by a spring to a centre that all ranks

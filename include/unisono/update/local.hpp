@@ -11,6 +11,7 @@
 #include "unisono/core/text.hpp"
 #include "unisono/update/update.hpp"
 
+#include <cstddef>
 #include <cstdint>
 
 UNISONO_NAMESPACE_BEGIN
@@ -58,6 +59,8 @@ public:
     }
 
 protected:
+    /// Counts an update of this rank's own, and returns their number. Called in each `after`,
+    /// whatever the verdict: ranks with equal counts synchronise together.
     std::uint64_t count_update() { return ++own_; }
     /// True if a synchronisation has work to do: a rank has made an update since the last one.
     [[nodiscard]] bool begin_synchronisation() {
@@ -67,6 +70,25 @@ protected:
     }
     void count_synchronisation() { ++synchronisations_; }
     void set_synchronisations(std::uint64_t synchronisations) { synchronisations_ = synchronisations; }
+
+    /// Memory for one element per parameter, which the group can sum in place.
+    [[nodiscard]] auto allocate_array() const {
+        using Element = typename Training::Element;
+        return this->training().kernels().template allocate<Element>(this->training().flat().count());
+    }
+    /// Calls body(parameter, a, b, ...) for each parameter, with the elements at its position in
+    /// such arrays. On the host only.
+    template <class Body, class... Arrays>
+    void for_each_parameter(Body body, Arrays&... arrays) const {
+        this->training().flat().visit({0, this->training().flat().count()}, [&](const auto& one) {
+            for (std::size_t i = 0; i < one.count; ++i) body(one.parameters[i], arrays.data()[one.flat + i]...);
+        });
+    }
+    /// Starts to sum an array over all ranks.
+    template <class Array>
+    [[nodiscard]] auto start_sum(Array& array) const {
+        return this->training().start_sum(array.data(), array.size());
+    }
 
 private:
     std::uint64_t warm_up_;

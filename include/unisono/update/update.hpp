@@ -23,7 +23,8 @@
 /// and has functions for reports. `UpdateRun` has a default for each: the behaviour of
 /// `Synchronous`. A run derives from it and replaces the functions in which it differs. A run whose
 /// updates are alone derives from `LocalRun` (update/local.hpp), which adds `state()`, `own()`,
-/// `synchronisations()` and `restore(synchronisations)` for checkpoints. The run of an
+/// `synchronisations()` and `restore(synchronisations)` for checkpoints, and for the run's own use
+/// the functions that average parameters on the host. The run of an
 /// `asynchronous` policy derives from `AsynchronousRun` (extensions/updates/asynchronous_run.hpp).
 ///
 /// The trainer calls the policy's `check()`, if it has one, before `start`.
@@ -37,8 +38,9 @@
 /// - `kernels()`: loops over the memory that holds the parameters, on the host or a device
 ///   (trainer/kernels.hpp), with `arithmetic()` for functors; its `allocate<Element>(n)` returns an
 ///   `Array`, with `data()` and `size()`;
-/// - `start_sum(at, count)`: starts to sum elements of such an array over all ranks, by the
-///   trainer's reducer, and returns an `Operation` (group/operation.hpp) to wait for;
+/// - `start_sum(first, count)`: starts to sum elements of such an array over all ranks, from the
+///   address `first` on, by the trainer's reducer, and returns an `Operation` (group/operation.hpp)
+///   to wait for;
 /// - `apply()`, `publish()`, `discard()`: the trainer's part of the functions above.
 ///
 /// A policy declares `agrees` if all ranks commit or leave out the same updates and hold equal
