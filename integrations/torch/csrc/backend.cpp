@@ -315,6 +315,8 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, cons
         auto world = make_world(rank, size, functions, settings.timeout, settings.transport, settings.hosts);
         const bool have_devices = device::built && all_have_devices(*world);
         driver_ = std::make_shared<Driver>(std::move(world), who);
+        transport_ = std::string(driver_->world().transport_name());
+        init();
         if (have_devices) {
             StoreFunctions others;
             others.put = [&](const std::string& key, const std::string& value) {
@@ -323,16 +325,12 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, cons
             others.fetch = [&](const std::string& key, un::nanoseconds deadline) {
                 return functions.fetch("device/" + key, deadline);
             };
-            lane_ = std::make_unique<Lane>(
-                std::make_shared<Driver>(
-                    make_world(rank, size, others, settings.timeout, settings.transport, settings.hosts), who),
-                settings.timeout);
+            lane_ = Lane::make(std::make_shared<Driver>(
+                make_world(rank, size, others, settings.timeout, settings.transport, settings.hosts), who));
         }
     } catch (const un::error& failed) {
         throw_as_torch(who, failed);
     }
-    transport_ = std::string(driver_->world().transport_name());
-    init();
 }
 
 Backend::~Backend() { end(options_->timeout); }

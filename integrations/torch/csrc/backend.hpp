@@ -124,7 +124,7 @@ private:
     bool reproducible_;
     std::string transport_;
     std::shared_ptr<Driver> driver_;
-    std::unique_ptr<Lane> lane_; ///< if every rank sees a device
+    std::shared_ptr<Lane> lane_; ///< if every rank sees a device
     bool coalescing_ = false;
     std::vector<WorkPointer> coalesced_;
     std::vector<std::pair<Lane::Job, c10::intrusive_ptr<DeviceWork>>> coalesced_jobs_;

@@ -2,6 +2,8 @@
 
 #include "process.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -94,6 +96,7 @@ private:
     }
 
     void watch() {
+        ::pthread_setname_np(::pthread_self(), "unisono-future"); // otherwise that of the thread that made it
         std::unique_lock lock(mutex_);
         for (;;) {
             if (queue_.empty()) {

@@ -16,6 +16,7 @@ namespace unisono_torch::device {
 
 const bool built = true;
 const char* const name = "cuda";
+const bool futures_wait = true;
 
 struct Event::State {
     at::cuda::CUDAEvent event{cudaEventDisableTiming};
@@ -26,24 +27,29 @@ struct Stream::State {
 
 namespace {
 
-using WaitForValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+/// The calls of the driver that wait for a word and write one, to which PyTorch does not link.
+using CallOnWord = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 
-/// A call of the driver, to which PyTorch does not link.
-WaitForValue wait_for_value() {
-    static const WaitForValue found = [] {
-        void* entry = nullptr;
-        cudaDriverEntryPointQueryResult answer = cudaDriverEntryPointSymbolNotFound;
+CallOnWord driver_call(const char* called) {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult answer = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
-        C10_CUDA_CHECK(
-            cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &entry, 12000, cudaEnableDefault, &answer));
+    C10_CUDA_CHECK(cudaGetDriverEntryPointByVersion(called, &entry, 12000, cudaEnableDefault, &answer));
 #else
-        C10_CUDA_CHECK(cudaGetDriverEntryPoint("cuStreamWaitValue32", &entry, cudaEnableDefault, &answer));
+    C10_CUDA_CHECK(cudaGetDriverEntryPoint(called, &entry, cudaEnableDefault, &answer));
 #endif
-        TORCH_CHECK(answer == cudaDriverEntryPointSuccess && entry != nullptr,
-                    "unisono: CUDA's driver has no cuStreamWaitValue32; expected one of CUDA 12.0 or newer");
-        return reinterpret_cast<WaitForValue>(entry);
-    }();
-    return found;
+    TORCH_CHECK(answer == cudaDriverEntryPointSuccess && entry != nullptr, "unisono: CUDA's driver has no ", called,
+                "; expected one of CUDA 12.0 or newer");
+    return reinterpret_cast<CallOnWord>(entry);
+}
+
+void call_on_word(CallOnWord call, const char* called, const c10::cuda::CUDAStream& stream, const Word& word,
+                  unsigned how) {
+    const c10::cuda::CUDAGuard here(stream.device_index());
+    void* seen = nullptr;
+    C10_CUDA_CHECK(cudaHostGetDevicePointer(&seen, word.at, 0));
+    const CUresult answer = call(stream.stream(), reinterpret_cast<CUdeviceptr>(seen), word.value, how);
+    TORCH_CHECK(answer == CUDA_SUCCESS, "unisono: ", called, ": CUDA error ", static_cast<int>(answer));
 }
 
 } // namespace
@@ -69,22 +75,35 @@ c10::intrusive_ptr<c10::ivalue::Future> make_future(c10::TypePtr type, const at:
     return c10::make_intrusive<c10::ivalue::Future>(std::move(type), std::vector<c10::Device>{device});
 }
 
-bool Event::has_passed() const { return state_->event.query(); }
+void keep_out_of_captures() {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    C10_CUDA_CHECK_WARN(cudaThreadExchangeStreamCaptureMode(&mode));
+}
+
+bool Event::has_passed() const {
+    const c10::cuda::CUDAGuard here(state_->event.device_index()); // a thread that chose none would use GPU 0
+    return state_->event.query();
+}
 void Event::hold_current_stream() const {
     state_->event.block(c10::cuda::getCurrentCUDAStream(state_->event.device_index()));
+}
+
+Event mark_current(const at::Device& device) {
+    auto made = std::make_shared<Event::State>();
+    made->event.record(c10::cuda::getCurrentCUDAStream(device.index()));
+    return Event(std::move(made));
 }
 
 // Another priority than most streams of programs have: its work does not queue behind theirs.
 Stream::Stream(const at::Device& device)
     : state_(std::make_shared<State>(State{c10::cuda::getStreamFromPool(true, device.index())})) {}
 
-void Stream::follow_current() {
-    at::cuda::CUDAEvent now(cudaEventDisableTiming);
-    now.record(c10::cuda::getCurrentCUDAStream(state_->stream.device_index()));
-    now.block(state_->stream);
-}
-
 void Stream::follow(const Event& event) { event.state()->event.block(state_->stream); }
+
+at::Tensor Stream::empty(const at::Tensor& like) {
+    const c10::cuda::CUDAStreamGuard here(state_->stream);
+    return at::empty(like.sizes(), like.options().requires_grad(false));
+}
 
 void Stream::run(std::function<void()> work) {
     const c10::cuda::CUDAStreamGuard here(state_->stream);
@@ -92,12 +111,13 @@ void Stream::run(std::function<void()> work) {
 }
 
 void Stream::wait_for(const Word& word) {
-    const c10::cuda::CUDAGuard here(state_->stream.device_index());
-    void* seen = nullptr;
-    C10_CUDA_CHECK(cudaHostGetDevicePointer(&seen, word.at, 0));
-    const CUresult answer = wait_for_value()(state_->stream.stream(), reinterpret_cast<CUdeviceptr>(seen), word.value,
-                                             CU_STREAM_WAIT_VALUE_GEQ);
-    TORCH_CHECK(answer == CUDA_SUCCESS, "unisono: cuStreamWaitValue32: CUDA error ", static_cast<int>(answer));
+    static const CallOnWord call = driver_call("cuStreamWaitValue32");
+    call_on_word(call, "cuStreamWaitValue32", state_->stream, word, CU_STREAM_WAIT_VALUE_GEQ);
+}
+
+void Stream::open(const Word& word) {
+    static const CallOnWord call = driver_call("cuStreamWriteValue32");
+    call_on_word(call, "cuStreamWriteValue32", state_->stream, word, CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
 Event Stream::mark() {
@@ -106,10 +126,9 @@ Event Stream::mark() {
     return Event(std::move(made));
 }
 
-bool Stream::complete(c10::ivalue::Future& future, const c10::IValue& value) {
+void Stream::complete(c10::ivalue::Future& future, const c10::IValue& value) {
     const c10::cuda::CUDAStreamGuard here(state_->stream);
     future.markCompleted(value);
-    return true;
 }
 
 } // namespace unisono_torch::device

@@ -8,6 +8,7 @@ namespace unisono_torch::device {
 
 const bool built = false;
 const char* const name = "cpu";
+const bool futures_wait = false;
 
 struct Event::State {};
 struct Stream::State {};
@@ -25,15 +26,19 @@ at::Tensor pinned(at::IntArrayRef, at::ScalarType) { refuse(); }
 void refuse_capture(const std::string&, const std::string&) { refuse(); }
 c10::intrusive_ptr<c10::ivalue::Future> make_future(c10::TypePtr, const at::Device&) { refuse(); }
 
+void keep_out_of_captures() { refuse(); }
+
 bool Event::has_passed() const { refuse(); }
 void Event::hold_current_stream() const { refuse(); }
 
 Stream::Stream(const at::Device&) { refuse(); }
-void Stream::follow_current() { refuse(); }
+Event mark_current(const at::Device&) { refuse(); }
 void Stream::follow(const Event&) { refuse(); }
+at::Tensor Stream::empty(const at::Tensor&) { refuse(); }
 void Stream::run(std::function<void()>) { refuse(); }
 void Stream::wait_for(const Word&) { refuse(); }
+void Stream::open(const Word&) { refuse(); }
 Event Stream::mark() { refuse(); }
-bool Stream::complete(c10::ivalue::Future&, const c10::IValue&) { refuse(); }
+void Stream::complete(c10::ivalue::Future&, const c10::IValue&) { refuse(); }
 
 } // namespace unisono_torch::device

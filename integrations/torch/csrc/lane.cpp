@@ -7,6 +7,7 @@
 #include <ATen/core/ivalue_inl.h>
 #include <ATen/core/jit_type.h>
 #include <c10/util/Exception.h>
+#include <pthread.h>
 #include <torch/csrc/utils/pybind.h>
 #include <unistd.h>
 
@@ -23,6 +24,8 @@ namespace {
 constexpr std::int64_t words_per_page = 1024;
 /// How long the thread sleeps between two looks.
 constexpr std::chrono::microseconds nap{20};
+/// The sweeper looks for errors of the device so often.
+constexpr std::chrono::milliseconds between_looks{10};
 /// After a fault, the device has so long to end its copies.
 constexpr std::chrono::seconds longest_copy{5};
 
@@ -36,15 +39,16 @@ void copy_to_host(const Lane::Copy& copy) {
     at::Tensor(copy.mirror).copy_(flat, true);
 }
 
+bool is_flat(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
+
 void copy_to_device(const Lane::Copy& copy) {
     at::Tensor target = copy.on_device.detach();
-    if (target.is_contiguous() && !target.is_conj() && !target.is_neg()) {
+    if (!copy.staged.defined()) {
         target.copy_(copy.mirror, true);
         return;
     }
-    at::Tensor flat = at::empty(target.sizes(), target.options());
-    flat.copy_(copy.mirror, true);
-    target.copy_(flat);
+    at::Tensor(copy.staged).copy_(copy.mirror, true);
+    target.copy_(copy.staged);
 }
 
 /// The memory of a device in which the elements are, with what is between them.
@@ -99,21 +103,39 @@ DeviceWork::DeviceWork(int rank, c10d::OpType type, const char* name, const std:
 
 c10::IValue DeviceWork::value() const { return lists_.empty() ? c10::IValue(outputs_) : c10::IValue(lists_); }
 
-bool DeviceWork::isCompleted() { return c10d::Work::isCompleted() || (end_.state() != nullptr && end_.has_passed()); }
+device::Event DeviceWork::end() {
+    const std::lock_guard lock(mutex_);
+    return end_;
+}
+
+bool DeviceWork::isCompleted() {
+    if (c10d::Work::isCompleted()) return true;
+    const auto lane = lane_.lock();
+    if (lane != nullptr && lane->has_arrived(*this)) lane->enqueue_output(*this);
+    const device::Event last = end();
+    return last.state() != nullptr && last.has_passed();
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::getFuture() {
+    if (const auto lane = lane_.lock()) lane->enqueue_output(*this);
+    return future_;
+}
 
 bool DeviceWork::wait(std::chrono::milliseconds timeout) {
-    const auto its = driver_.lock();
-    TORCH_CHECK(its != nullptr || c10d::Work::isCompleted(), "unisono: ", name_,
+    const auto lane = lane_.lock();
+    TORCH_CHECK(lane != nullptr || c10d::Work::isCompleted(), "unisono: ", name_,
                 ": found a wait before the end of the coalesced calls; expected it afterwards");
-    if (its != nullptr) its->refuse_other_process();
+    if (lane != nullptr) {
+        lane->driver().refuse_other_process();
+        lane->enqueue_output(*this);
+    }
     {
         std::unique_lock lock(mutex_);
         const auto is_complete = [&] { return completed_; };
         if (timeout != kNoTimeout) {
             if (!cv_.wait_for(lock, timeout, is_complete)) {
-                const auto driver = driver_.lock();
                 C10_THROW_ERROR(DistBackendError,
-                                c10::str(driver == nullptr ? "unisono" : driver->who(), ": wait(timeout) of ",
+                                c10::str(lane == nullptr ? "unisono" : lane->driver().who(), ": wait(timeout) of ",
                                          timeout.count(), " ms is over; ", name_, " goes on until its own timeout of ",
                                          timeout_.count(), " ms"));
             }
@@ -122,17 +144,18 @@ bool DeviceWork::wait(std::chrono::milliseconds timeout) {
         }
         if (exception_) std::rethrow_exception(exception_);
     }
-    end_.hold_current_stream();
+    if (const device::Event last = end(); last.state() != nullptr) last.hold_current_stream();
     return true;
 }
 
 void DeviceWork::abort() {
-    if (const auto driver = driver_.lock()) driver->abort(c10::str("Work.abort() of ", name_));
+    if (const auto lane = lane_.lock()) lane->driver().abort(c10::str("Work.abort() of ", name_));
 }
 
 void DeviceWork::conclude(std::exception_ptr failed) {
+    if (std::exchange(is_concluded_, true)) return;
     finish(failed);
-    if (std::exchange(future_is_complete_, true)) return;
+    if (future_is_taken_.exchange(true)) return;
     run_callback(level_, [self = c10::intrusive_ptr<DeviceWork>::reclaim_copy(this), failed] {
         if (failed != nullptr) self->future_->setError(failed);
         else self->future_->markCompleted(self->value());
@@ -174,66 +197,136 @@ c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::getFuture() {
 
 // --- Lane ----------------------------------------------------------------------------------------
 
-Lane::Lane(std::shared_ptr<Driver> driver, std::chrono::milliseconds timeout)
-    : driver_(std::move(driver)), timeout_(timeout), process_(::getpid()), thread_([this] { run(); }) {}
-
-/// With the lock held. A word may be used again as soon as it is open, because its number grows.
-device::Word Lane::take_word() {
-    if (free_words_.empty()) {
-        pages_.push_back(device::pinned({words_per_page}, at::kInt));
-        pages_.back().zero_();
-        auto* const words = reinterpret_cast<std::atomic<std::uint32_t>*>(pages_.back().mutable_data_ptr<int>());
-        for (std::int64_t i = 0; i < words_per_page; ++i) free_words_.push_back({words + i, 0});
-    }
-    device::Word taken = free_words_.front();
-    free_words_.pop_front();
-    ++taken.value;
-    return taken;
+std::shared_ptr<Lane> Lane::make(std::shared_ptr<Driver> driver) {
+    std::shared_ptr<Lane> made(new Lane(std::move(driver)));
+    made->mover_ = std::thread([made] { made->run(); });
+    made->sweeper_ = std::thread([made] { made->sweep(); });
+    return made;
 }
 
-/// With the lock held: what the job has to wait for on the device, because it uses the same memory.
-std::vector<device::Event> Lane::uses_before(const Job& job) const {
-    std::vector<device::Event> found;
-    for (const Job& other : jobs_) {
-        if (overlap(job.to_host, other.to_device) || overlap(job.to_device, other.to_device))
-            found.push_back(other.outer->end_);
-        else if (other.waits && overlap(job.to_device, other.to_host)) found.push_back(other.ready);
+// --- the caller's thread -------------------------------------------------------------------------
+
+/// With `mutex_` held.
+void Lane::refuse_ended() const {
+    if (failed_ != nullptr) std::rethrow_exception(failed_);
+    if (ending_) C10_THROW_ERROR(DistBackendError, driver_->who() + ": the process group was destroyed");
+}
+
+/// With `order_` held.
+Lane::Streams& Lane::streams_of(const at::Device& device) {
+    return streams_.try_emplace(device.index(), device).first->second;
+}
+
+/// With `order_` held. A word may be used again when nothing will open it any more, because its
+/// number grows.
+device::Word Lane::take_word() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!free_words_.empty()) {
+            device::Word taken = free_words_.front();
+            free_words_.pop_front();
+            ++taken.value;
+            return taken;
+        }
     }
+    at::Tensor page = device::pinned({words_per_page}, at::kInt);
+    page.zero_();
+    auto* const words = reinterpret_cast<std::atomic<std::uint32_t>*>(page.mutable_data_ptr<int>());
+    const std::lock_guard lock(mutex_);
+    pages_.push_back(std::move(page));
+    for (std::int64_t i = 1; i < words_per_page; ++i) free_words_.push_back({words + i, 0});
+    return {words, 1};
+}
+
+/// With `order_` held: what the job has to wait for on the device, because it uses the same memory.
+std::vector<device::Event> Lane::uses_before(const Job& job) {
+    std::vector<device::Event> found;
+    std::vector<Job*> receives;
+    const auto writes = [&](const Job& other) {
+        return overlap(job.to_host, other.to_device) || overlap(job.to_device, other.to_device);
+    };
+    {
+        const std::lock_guard lock(mutex_);
+        for (Job& other : jobs_)
+            if (other.output == Job::Output::later && writes(other)) receives.push_back(&other);
+    }
+    for (Job* const receive : receives) enqueue_output(*receive); // the mover keeps it until then
+    const std::lock_guard lock(mutex_);
+    for (const Job& other : jobs_) {
+        if (writes(other)) found.push_back(other.outer->end());
+        else if (other.waits && overlap(job.to_device, other.to_host)) found.push_back(other.copied);
+    }
+    std::erase_if(found, [](const device::Event& event) { return event.state() == nullptr; });
     return found;
 }
 
-void Lane::submit(Job&& job, const c10::intrusive_ptr<DeviceWork>& outer) {
+void Lane::submit(Job&& given, const c10::intrusive_ptr<DeviceWork>& outer) {
     driver_->refuse_other_process();
     device::refuse_capture(driver_->who(), outer->name_);
     refuse_receive_in_one_queue(driver_->who(), *outer);
     const at::NoGradGuard guard;
-    const std::lock_guard lock(mutex_);
-    if (failed_ != nullptr) std::rethrow_exception(failed_);
-    if (ending_) C10_THROW_ERROR(DistBackendError, driver_->who() + ": the process group was destroyed");
-    Streams& streams = streams_.try_emplace(outer->device_.index(), outer->device_).first->second;
-    const c10d::OpType type = outer->retrieveOpType();
-    const bool sends = type == c10d::OpType::SEND;
-    device::Stream& out = sends ? streams.in : type == c10d::OpType::RECV ? streams.received : streams.out;
+    const std::lock_guard order(order_);
+    {
+        const std::lock_guard lock(mutex_);
+        refuse_ended();
+    }
+    std::list<Job> made;
+    made.push_back(std::move(given));
+    Job& job = made.front();
+    job.outer = outer;
     outer->level_ = callback_level();
     outer->sequence_ = job.work->sequence;
     outer->timeout_ = job.work->timeout;
+    // A receive is posted at once: its mirror is free, and the sender may wait for it.
+    job.waits = !job.to_host.empty() || outer->retrieveOpType() == c10d::OpType::BARRIER;
     job.word = take_word();
+    job.ended = take_word();
+    if (job.waits) job.ready = take_word();
+    enqueue_input(job, streams_of(outer->device_));
+    job.work->after = [steps = std::move(job.work->after), word = job.word] {
+        if (steps) steps();
+        word.open();
+    };
+    job.deadline = un::deadline_after(un::steady_now(), job.work->timeout);
+    outer->lane_ = weak_from_this();
+    {
+        const std::lock_guard lock(mutex_);
+        refuse_ended();
+        if (jobs_.empty()) sweeps_.notify_all();
+        jobs_.splice(jobs_.end(), made);
+        news_.notify_all();
+    }
+    if (outer->retrieveOpType() != c10d::OpType::RECV) enqueue_output(job);
+}
+
+/// With `order_` held: all that needs no word.
+void Lane::enqueue_input(Job& job, Streams& streams) {
+    const c10d::OpType type = job.outer->retrieveOpType();
+    for (Copy& copy : job.to_device)
+        if (!is_flat(copy.on_device)) copy.staged = streams.last(type).empty(copy.on_device);
+    job.follows = uses_before(job);
+    job.follows.push_back(device::mark_current(job.outer->device_));
+    if (!job.waits) return;
+    device::Stream& in = streams.in;
+    for (const device::Event& event : job.follows) in.follow(event);
+    in.run([copies = job.to_host] {
+        const at::NoGradGuard here;
+        for (const Copy& copy : copies) copy_to_host(copy);
+    });
+    in.open(job.ready);
+    job.copied = in.mark();
+}
+
+/// With `order_` held, after the mover has got the job.
+void Lane::enqueue_output(Job& job) {
+    DeviceWork& outer = *job.outer;
+    Job::Output output = Job::Output::failed;
+    std::exception_ptr failed = {};
     try {
-        // A receive is posted at once: its mirror is free, and the sender may wait for it.
-        job.waits = !job.to_host.empty() || type == c10d::OpType::BARRIER;
-        const std::vector<device::Event> before = uses_before(job);
-        if (job.waits) {
-            streams.in.follow_current();
-            for (const device::Event& event : before) streams.in.follow(event);
-            streams.in.run([copies = job.to_host] {
-                const at::NoGradGuard here;
-                for (const Copy& copy : copies) copy_to_host(copy);
-            });
-            job.ready = streams.in.mark();
-        }
-        if (!sends) { // a send's tensor is free once its mirror has the values
-            out.follow_current();
-            for (const device::Event& event : before) out.follow(event);
+        const c10d::OpType type = outer.retrieveOpType();
+        device::Stream& out = streams_of(outer.device_).last(type);
+        if (type != c10d::OpType::SEND) { // a send's tensor is free once its mirror has the values
+            for (const device::Event& event : job.follows) out.follow(event);
             out.wait_for(job.word);
         }
         if (!job.to_device.empty()) {
@@ -242,22 +335,42 @@ void Lane::submit(Job&& job, const c10::intrusive_ptr<DeviceWork>& outer) {
                 for (const Copy& copy : copies) copy_to_device(copy);
             });
         }
-        outer->end_ = out.mark();
-        outer->future_is_complete_ = out.complete(*outer->future_, outer->value());
+        out.open(job.ended);
+        device::Event last = out.mark();
+        if (device::futures_wait && !outer.future_is_taken_.exchange(true)) out.complete(*outer.future_, outer.value());
+        const std::lock_guard lock(outer.mutex_);
+        outer.end_ = std::move(last);
+        output = Job::Output::enqueued;
     } catch (...) {
-        job.word.open();
-        throw;
+        failed = std::current_exception();
     }
-    job.work->after = [steps = std::move(job.work->after), word = job.word] {
-        if (steps) steps();
-        word.open();
-    };
-    outer->driver_ = driver_;
-    job.outer = outer;
-    job.deadline = un::deadline_after(un::steady_now(), job.work->timeout);
-    jobs_.push_back(std::move(job));
-    news_.notify_all();
+    {
+        const std::lock_guard lock(mutex_);
+        job.output = output; // from now on the mover may end it
+    }
+    if (failed != nullptr) std::rethrow_exception(failed);
 }
+
+void Lane::enqueue_output(DeviceWork& outer) {
+    if (outer.retrieveOpType() != c10d::OpType::RECV) return;
+    const at::NoGradGuard guard;
+    const std::lock_guard order(order_);
+    std::unique_lock lock(mutex_);
+    for (Job& job : jobs_) {
+        if (job.outer.get() != &outer || job.output != Job::Output::later) continue;
+        lock.unlock();
+        return enqueue_output(job);
+    }
+}
+
+bool Lane::has_arrived(const DeviceWork& outer) {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(jobs_.begin(), jobs_.end(), [&](const Job& job) {
+        return job.outer.get() == &outer && job.output == Job::Output::later && job.word.is_open();
+    });
+}
+
+// --- the mover's thread --------------------------------------------------------------------------
 
 void Lane::begin(Job& job) {
     job.begun = true;
@@ -265,6 +378,7 @@ void Lane::begin(Job& job) {
         const at::NoGradGuard guard;
         for (const auto& step : job.before) step();
         driver_->submit(job.work, false);
+        job.flies = true;
     } catch (...) {
         job.failed = std::current_exception();
     }
@@ -277,19 +391,15 @@ void Lane::end(Job& job) {
     if (job.failed == nullptr) job.failed = job.work->exception();
     if (job.failed == nullptr) return;
     static_cast<void>(spoil_in_turn(job));
-    if (!driver_->has_failed()) return;
-    const std::lock_guard lock(mutex_);
-    if (failed_ == nullptr) failed_ = job.failed;
+    if (driver_->has_failed()) {
+        const std::lock_guard lock(mutex_);
+        if (failed_ == nullptr) failed_ = job.failed;
+    }
 }
 
-/// Before `ready`, the copies to the mirrors would overwrite what this writes. After an error of
-/// the device nothing copies any more.
+/// Before `ready`, the copies to the mirrors would overwrite what this writes.
 bool Lane::spoil_in_turn(Job& job) {
-    if (job.failed == nullptr || job.word.is_open()) return false;
-    try {
-        if (job.waits && !job.ready.has_passed()) return false;
-    } catch (const std::exception&) {
-    }
+    if (job.failed == nullptr || job.word.is_open() || (job.waits && !job.ready.is_open())) return false;
     spoil(job.to_device);
     job.word.open();
     return true;
@@ -310,7 +420,7 @@ bool Lane::move(Job& job, Held& held) {
         const bool collective = !job.work->point_to_point;
         bool& blocked = collective ? held.collectives : held.sends;
         if (blocked && (collective || job.waits)) return false;
-        if (job.waits && !job.ready.has_passed()) {
+        if (job.waits && !job.ready.is_open()) {
             if (un::steady_now() < job.deadline) {
                 blocked = true;
                 return false;
@@ -326,17 +436,8 @@ bool Lane::move(Job& job, Held& held) {
     return true;
 }
 
-/// Whether the device has ended it, too.
-bool Lane::is_over(Job& job) {
-    try {
-        return job.over && job.outer->end_.has_passed();
-    } catch (const std::exception& failed) { // an error of the device
-        if (job.failed == nullptr) fail(job, failed.what());
-        return true;
-    }
-}
-
 void Lane::run() {
+    ::pthread_setname_np(::pthread_self(), "unisono-mover");
     std::unique_lock lock(mutex_);
     for (;;) {
         news_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
@@ -345,27 +446,41 @@ void Lane::run() {
         Held held;
         // Only this thread removes jobs, and others add them at the end.
         for (auto job = jobs_.begin(); job != jobs_.end();) {
+            const Job::Output output = job->output;
+            const std::string broken =
+                output == Job::Output::failed ? "its work was not enqueued on the device" : device_failed_;
             lock.unlock();
-            std::list<Job> done;
-            try {
+            const bool was_over = job->over;
+            bool has_ended = false;
+            if (broken.empty()) {
                 changed = move(*job, held) || changed;
-            } catch (const std::exception& failed) { // an error of the device
+                has_ended = job->over && output == Job::Output::enqueued && job->ended.is_open();
+            } else { // the device does not open `ended`
                 job->begun = true;
-                fail(*job, failed.what());
+                if (job->failed == nullptr) fail(*job, broken);
+                has_ended = output != Job::Output::later && (!job->flies || job->work->isCompleted());
+                if (has_ended) job->word.open();
             }
-            const bool is_done = is_over(*job);
-            if (is_done) job->outer->conclude(job->failed);
+            if (has_ended) job->outer->conclude(job->failed);
             lock.lock();
-            if (!is_done) {
+            if (job->over && !was_over && output == Job::Output::later) {
+                arrived_.push_back(job->outer);
+                sweeps_.notify_all();
+            }
+            if (!has_ended) {
                 ++job;
                 continue;
             }
-            free_words_.push_back(job->word);
-            done.splice(done.begin(), jobs_, job++);
             changed = true;
-            lock.unlock();
-            done.clear(); // tensors are freed without the lock
-            lock.lock();
+            if (output == Job::Output::failed) { // the device may still use the memory
+                auto& kept = *new std::list<Job>;
+                kept.splice(kept.begin(), jobs_, job++);
+                continue;
+            }
+            for (const device::Word& word : {job->word, job->ended, job->ready})
+                if (word.at != nullptr && broken.empty()) free_words_.push_back(word);
+            ended_.splice(ended_.end(), jobs_, job++);
+            sweeps_.notify_all();
         }
         if (jobs_.empty()) empty_.notify_all();
         if (changed) continue;
@@ -375,14 +490,59 @@ void Lane::run() {
     }
 }
 
-void Lane::shut_down(std::chrono::milliseconds longest) {
-    if (process_ != ::getpid()) { // the thread is the parent's
-        new std::thread(std::move(thread_));
-        new std::list(std::move(jobs_));
-        driver_->shut_down();
-        return;
+// --- the sweeper's thread ------------------------------------------------------------------------
+
+/// The eldest call on each device asks for all.
+void Lane::look_for_errors(std::unique_lock<std::mutex>& lock) {
+    std::map<int, c10::intrusive_ptr<DeviceWork>> eldest;
+    for (const Job& job : jobs_)
+        if (job.output == Job::Output::enqueued) eldest.try_emplace(job.outer->device_.index(), job.outer);
+    lock.unlock();
+    std::string found;
+    for (const auto& [device, outer] : eldest) {
+        try {
+            static_cast<void>(outer->end().has_passed());
+        } catch (const std::exception& failed) {
+            found = failed.what();
+        }
     }
-    std::optional<pybind11::gil_scoped_release> released; // tensors that are freed may need the interpreter
+    eldest.clear();
+    lock.lock();
+    if (device_failed_.empty()) device_failed_ = found;
+}
+
+void Lane::sweep() {
+    ::pthread_setname_np(::pthread_self(), "unisono-sweeper");
+    device::keep_out_of_captures();
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        const auto has_work = [&] { return stop_ || !ended_.empty() || !arrived_.empty(); };
+        if (jobs_.empty()) sweeps_.wait(lock, [&] { return has_work() || !jobs_.empty(); });
+        else if (!sweeps_.wait_for(lock, between_looks, has_work)) look_for_errors(lock);
+        std::list<Job> ended = std::move(ended_);
+        ended_.clear();
+        std::vector<c10::intrusive_ptr<DeviceWork>> arrived = std::exchange(arrived_, {});
+        if (stop_ && ended.empty() && arrived.empty()) break;
+        lock.unlock();
+        for (const auto& outer : arrived) {
+            try {
+                enqueue_output(*outer);
+            } catch (const std::exception&) { // the mover sees it
+            }
+        }
+        arrived.clear();
+        ended.clear();
+        lock.lock();
+    }
+    sweeper_has_ended_ = true;
+    empty_.notify_all();
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void Lane::shut_down(std::chrono::milliseconds longest) {
+    if (process_ != ::getpid()) return driver_->shut_down(); // the threads are the parent's, and keep this object
+    std::optional<pybind11::gil_scoped_release> released;    // tensors that are freed may need the interpreter
     if (Py_IsInitialized() && PyGILState_Check()) released.emplace();
     {
         std::unique_lock lock(mutex_);
@@ -391,15 +551,32 @@ void Lane::shut_down(std::chrono::milliseconds longest) {
     }
     driver_->shut_down();
     std::unique_lock lock(mutex_);
-    const bool ended = empty_.wait_for(lock, longest_copy, [&] { return jobs_.empty(); });
+    empty_.wait_for(lock, longest_copy, [&] { return jobs_.empty(); });
     stop_ = true;
     news_.notify_all();
     lock.unlock();
-    thread_.join();
-    if (!ended) {                                     // the device may still use the memory
-        for (const Job& job : jobs_) job.word.open(); // nobody would do so later
+    mover_.join();
+    lock.lock();
+    if (!jobs_.empty()) { // the device may still use the memory
+        const auto why = std::make_exception_ptr(
+            c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                                  driver_->who() + ": the process group was destroyed before the device had ended"));
+        for (const Job& job : jobs_) {
+            job.word.open(); // nobody would do so later
+            job.outer->conclude(job.failed != nullptr ? job.failed : why);
+        }
         new std::list(std::move(jobs_));
         new std::vector(std::move(pages_));
+        jobs_.clear();
+    }
+    sweeps_.notify_all();
+    // It ends at once, unless it waits for the device, or this is its own thread.
+    const bool is_sweeper = sweeper_.get_id() == std::this_thread::get_id();
+    if (!is_sweeper && empty_.wait_for(lock, longest_copy, [&] { return sweeper_has_ended_; })) {
+        lock.unlock();
+        sweeper_.join();
+    } else {
+        sweeper_.detach();
     }
 }
 

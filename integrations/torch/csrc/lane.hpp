@@ -5,15 +5,24 @@
 ///
 /// A call enqueues all its work on two streams of the device before it returns:
 ///
-///     `in`:   after the current stream | copies to the mirrors | event `ready`
-///     `out`:  after the current stream | the word is open | copies to the tensors | event `end`
+///     `in`:   after the current stream | copies to the mirrors | opens `ready`
+///     `out`:  after the current stream | `word` is open | copies to the tensors | opens `ended`
 ///
-/// A thread sees `ready`, starts the operation on the mirrors, and the operation's end opens the
-/// word. So `Work::wait()` makes the current stream wait for `end`, and the host waits for nothing.
-/// A stream waits for what is enqueued after it in one case: a receive, whose message may need a
-/// later send of this rank. So all streams must not share one queue of the device. A send ends with
-/// `ready`. The lane keeps tensors and mirrors until the host has seen `end`. After a fault
-/// floating-point outputs become NaN, after `ready`, and the words are opened, too.
+/// The mover, a thread, sees `ready`, starts the operation on the mirrors, and the operation's end
+/// opens `word`. So `Work::wait()` makes the current stream wait for an event after `ended`, and
+/// the host waits for nothing. The lane keeps tensors and mirrors until the host has seen `ended`.
+/// After a fault floating-point outputs become NaN, after `ready`, and the words are opened, too.
+///
+/// The device waits for the mover. A call of the device may wait for the device, and hold up all
+/// threads' calls meanwhile: an allocation, a kernel's first launch. So the mover makes no call of
+/// the device, frees no tensor, and takes no lock under which others make such calls. It gets a job
+/// before the device waits for the job's word. The sweeper, another thread, frees what has ended,
+/// and asks for errors of the device.
+///
+/// A receive's message may need a later send of this rank. So the device waits for it only when the
+/// program does, or a call uses its memory; otherwise the sweeper enqueues the copies when the
+/// message has come. All streams must not share one queue of the device: a send of another stream
+/// would not pass a receive that is waited for. A send ends with its copy.
 ///
 /// A call on memory that a call in flight writes waits on the device for that one, and so does one
 /// that writes what a call in flight reads.
@@ -24,6 +33,7 @@
 #include "device.hpp"
 #include "driver.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -36,6 +46,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 namespace unisono_torch {
 
@@ -55,27 +67,30 @@ public:
     void blockCurrentStream() override { wait(); }
     void abort() override;
     std::vector<at::Tensor> result() override { return outputs_; }
-    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
     uint64_t getSequencenumber() const override { return sequence_; }
     std::chrono::milliseconds getTimeout() const override { return timeout_; }
+    /// The host need not wait for it any more. The first call counts.
+    void conclude(std::exception_ptr failed);
 
     bool host_waits = false;
 
 private:
     friend class Lane;
     [[nodiscard]] c10::IValue value() const;
-    void conclude(std::exception_ptr failed);
+    [[nodiscard]] device::Event end();
 
     std::string name_;
     std::vector<at::Tensor> outputs_;
     std::vector<std::vector<at::Tensor>> lists_;
     at::Device device_;
     c10::intrusive_ptr<c10::ivalue::Future> future_;
-    bool future_is_complete_ = false;
+    std::atomic<bool> future_is_taken_ = false; ///< by what completes it
+    bool is_concluded_ = false;
     int level_ = 0; ///< see `run_callback`
     std::uint64_t sequence_ = 0;
     std::chrono::milliseconds timeout_{0};
-    std::weak_ptr<Driver> driver_ = {};
+    std::weak_ptr<Lane> lane_ = {};
     device::Event end_ = {};
 };
 
@@ -98,11 +113,12 @@ private:
     std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
-class Lane {
+class Lane : public std::enable_shared_from_this<Lane> {
 public:
     struct Copy {
         at::Tensor on_device;
         at::Tensor mirror;
+        at::Tensor staged = {}; ///< on the way to a tensor that is not flat
     };
     struct Job {
         c10::intrusive_ptr<Work> work; ///< the host's part
@@ -112,21 +128,33 @@ public:
 
         // The lane's own:
         c10::intrusive_ptr<DeviceWork> outer = {};
-        device::Word word = {};
-        device::Event ready = {};
-        bool waits = false; ///< for `ready`
-        bool begun = false;
-        bool over = false; ///< the host's part is
+        device::Word word = {}, ready = {}, ended = {};
+        device::Event copied = {}; ///< after `ready`
+        bool waits = false;        ///< for `ready`
         un::nanoseconds deadline = un::never;
+        std::vector<device::Event> follows = {}; ///< what the copies to the tensors wait for
+
+        // Guarded by `mutex_`:
+        enum class Output { later, enqueued, failed };
+        Output output = Output::later; ///< the device's part after `word`
+
+        // The mover's:
+        bool begun = false;
+        bool flies = false; ///< the driver has it
+        bool over = false;  ///< the host's part is
         std::exception_ptr failed = {};
     };
 
-    Lane(std::shared_ptr<Driver> driver, std::chrono::milliseconds timeout);
-    ~Lane() { shut_down(timeout_); }
+    /// Its threads keep it until `shut_down`.
+    [[nodiscard]] static std::shared_ptr<Lane> make(std::shared_ptr<Driver> driver);
 
     [[nodiscard]] Driver& driver() { return *driver_; }
     /// Enqueues the work of `job` on the device. Errors: the lane's first fault.
     void submit(Job&& job, const c10::intrusive_ptr<DeviceWork>& outer);
+    /// Enqueues what a receive has not enqueued yet.
+    void enqueue_output(DeviceWork& outer);
+    /// Whether the message of a receive has come, or it has failed, and nothing is enqueued yet.
+    [[nodiscard]] bool has_arrived(const DeviceWork& outer);
     /// Waits for `longest` until all calls have ended, and says goodbye to the other ranks.
     void shut_down(std::chrono::milliseconds longest);
 
@@ -135,6 +163,11 @@ private:
         explicit Streams(const at::Device& device) : in(device), out(device), received(device) {}
         device::Stream in, out;
         device::Stream received; ///< as `out`: a message does not wait for collectives
+
+        /// That of a call's last work.
+        [[nodiscard]] device::Stream& last(c10d::OpType type) {
+            return type == c10d::OpType::SEND ? in : type == c10d::OpType::RECV ? received : out;
+        }
     };
 
     /// What has not begun holds up later calls of its kind: a receiver takes a sender's messages in
@@ -144,30 +177,43 @@ private:
         bool sends = false;
     };
 
+    explicit Lane(std::shared_ptr<Driver> driver) : driver_(std::move(driver)), process_(::getpid()) {}
+    void refuse_ended() const;
+    [[nodiscard]] Streams& streams_of(const at::Device& device);
     [[nodiscard]] device::Word take_word();
-    [[nodiscard]] std::vector<device::Event> uses_before(const Job& job) const;
+    [[nodiscard]] std::vector<device::Event> uses_before(const Job& job);
+    void enqueue_input(Job& job, Streams& streams);
+    void enqueue_output(Job& job);
+
     void run();
     [[nodiscard]] bool move(Job& job, Held& held);
-    [[nodiscard]] bool is_over(Job& job);
     [[nodiscard]] bool spoil_in_turn(Job& job);
     void fail(Job& job, const std::string& why);
     void begin(Job& job);
     void end(Job& job);
 
+    void sweep();
+    void look_for_errors(std::unique_lock<std::mutex>& lock);
+
     std::shared_ptr<Driver> driver_;
-    std::chrono::milliseconds timeout_;
-    int process_; ///< that joined
-    std::mutex mutex_;
+    int process_;                    ///< that joined
+    std::mutex order_;               ///< of the calls; never the mover's
+    std::map<int, Streams> streams_; ///< by device
+    std::mutex mutex_;               ///< of what follows; under it nobody calls the device or frees a tensor
     std::condition_variable news_;
     std::condition_variable empty_;
-    std::map<int, Streams> streams_; ///< by device
+    std::condition_variable sweeps_;
     std::list<Job> jobs_;
-    std::vector<at::Tensor> pages_; ///< of words
+    std::list<Job> ended_;                                     ///< for the sweeper
+    std::vector<c10::intrusive_ptr<DeviceWork>> arrived_ = {}; ///< receives that have not enqueued their outputs
+    std::vector<at::Tensor> pages_;                            ///< of words
     std::deque<device::Word> free_words_;
     std::exception_ptr failed_ = {};
+    std::string device_failed_ = {}; ///< how
     bool ending_ = false;
     bool stop_ = false;
-    std::thread thread_;
+    bool sweeper_has_ended_ = false;
+    std::thread mover_, sweeper_;
 };
 
 } // namespace unisono_torch

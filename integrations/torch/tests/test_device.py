@@ -1,5 +1,6 @@
 """Tensors of a device: those of a GPU, if there is one, or those of the host where the stand-in's build plays a device with them."""
 
+import contextlib
 import ctypes
 import datetime
 import hashlib
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import time
 import unittest
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -22,6 +24,8 @@ from unisono_torch import _C
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # A script's own work on the stand-in's tensors is done by the host at once, so the host must wait.
 WAITING = {"UNISONO_TORCH_BLOCKING_WAIT": "1"} if DEVICE == "cpu" else {}
+# Each call that may wait for the device does so, as CUDA's calls do at their first use.
+SLOW = {"UNISONO_STAND_IN_WAITS": "1"}
 # Processes that share a GPU take turns in slices of time.
 FEW = 2 if DEVICE == "cuda" else 3
 
@@ -51,6 +55,14 @@ class CurrentStream:
             torch.cuda.synchronize()
         else:
             self.library.stand_in_synchronize()
+
+    def allocate(self):
+        """Waits for the device, and lets no other thread call it meanwhile."""
+        if DEVICE == "cuda":
+            torch.cuda.empty_cache()
+            torch.empty(50_000_000, device=DEVICE)
+        else:
+            self.library.stand_in_allocate()
 
 
 def tensor(values, **options):
@@ -236,6 +248,163 @@ def one_tensor_in_several_calls():
     return True
 
 
+def allocations_behind_calls():
+    """A call that waits for the device does not hold up the calls for which the device waits."""
+    use_device()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    stream = CurrentStream()
+    warm(stream)
+    for i in range(20):
+        x = torch.ones(1000, device=DEVICE)
+        stream.synchronize()
+        time.sleep(0.02 * (rank == i % size))
+        works = [dist.all_reduce(x, async_op=True) for _ in range(3)]
+        stream.allocate()
+        for work in works:
+            work.wait()
+        stream.synchronize()
+        assert x.eq(size**3).all(), x[:3]
+    return True
+
+
+def receives_first():
+    """No rank sends before it has called for what it receives."""
+    use_device()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for count in (10, 100_000):
+        x, y = torch.zeros(count, device=DEVICE), torch.full((count,), float(rank), device=DEVICE)
+        works = [dist.irecv(x, left), dist.isend(y, right)]
+        for work in works:
+            work.wait()
+        assert x.eq(left).all(), x[:3]
+        calls = [dist.P2POp(dist.irecv, x, left), dist.P2POp(dist.isend, y + 1, right)]
+        for work in dist.batch_isend_irecv(calls):
+            work.wait()
+        assert x.eq(left + 1).all(), x[:3]
+    return True
+
+
+def late_receives():
+    """Receives whose messages have come before, and those that nobody waits for."""
+    use_device()
+    rank, stream = dist.get_rank(), CurrentStream()
+    warm(stream)
+    for count in (3, 300_000):
+        if rank == 0:
+            for i in range(4):
+                dist.send(torch.full((count,), float(i), device=DEVICE), 1)
+            dist.barrier()
+            continue
+        time.sleep(0.3)  # the messages are there
+        x = torch.full((count,), -1.0, device=DEVICE)
+        stream.synchronize()
+        dist.recv(x, 0)
+        stream.synchronize()
+        assert x.eq(0).all(), x[:3]
+        work = dist.irecv(x, 0)
+        while not work.is_completed():
+            time.sleep(0.001)
+        assert x.eq(1).all(), x[:3]
+        dist.irecv(x, 0)  # its work is dropped
+        until = time.monotonic() + 20
+        while not x.eq(2).all():
+            assert time.monotonic() < until, x[:3]
+            time.sleep(0.01)
+        (y,) = dist.irecv(x, 0).get_future().wait()
+        stream.synchronize()
+        assert y.eq(3).all(), y[:3]
+        dist.barrier()
+    return True
+
+
+def receive_is_too_late():
+    """What comes after the timeout changes nothing."""
+    use_device()
+    stream = CurrentStream()
+    warm(stream)
+    x = torch.ones(10, device=DEVICE)
+    if dist.get_rank() == 0:
+        time.sleep(4)
+        with contextlib.suppress(dist.DistBackendError):  # a small message may be on its way before the fault is seen
+            dist.isend(x, 1).wait(datetime.timedelta(seconds=20))
+        return True
+    for wait_first in (True, False):
+        begun = time.monotonic()
+        try:
+            work = dist.irecv(x, 0)
+        except dist.DistBackendError as failed:
+            assert not wait_first and "rank 0" in str(failed), failed
+            break
+        if wait_first:
+            work.wait()
+        expect_error(lambda: work.wait(datetime.timedelta(seconds=20)), "timeout", "rank 0")
+        assert time.monotonic() - begun < 3.5
+        stream.synchronize()
+        assert x.isnan().all(), x[:3]
+    else:
+        raise AssertionError("a receive was taken after the fault")
+    time.sleep(3)
+    assert x.isnan().all(), x[:3]
+    return True
+
+
+def receive_is_aborted():
+    use_device()
+    stream = CurrentStream()
+    warm(stream)
+    x = torch.ones(10, device=DEVICE)
+    if dist.get_rank() == 0:
+        time.sleep(0.5)
+        dist.group.WORLD._get_backend(torch.device(DEVICE)).abort()
+        return True
+    works = [dist.irecv(x, 0), dist.irecv(x[:5], 0)]
+    for work in works:
+        expect_error(lambda: work.wait(datetime.timedelta(seconds=20)), "abort", "rank 0")
+        assert work.is_completed()
+    stream.synchronize()
+    assert x.isnan().all(), x
+    return True
+
+
+def interpreter_waits_for_device():
+    """What has ended is freed by a thread for which the device does not wait: a tensor may need the interpreter."""
+    rank, stream = dist.get_rank(), CurrentStream()
+    warm(stream)
+    keeps_interpreter = ctypes.PyDLL(_C.__file__)
+    for _ in range(5):
+        x, y = torch.ones(10), torch.ones(10)
+        work = dist.all_reduce(x, async_op=True)
+        del x, work  # the process group has them
+        if rank == 1:
+            time.sleep(0.1)  # the first call ends on rank 0 before the second one
+        dist.all_reduce(y, async_op=True).wait()
+        keeps_interpreter.stand_in_synchronize()
+        assert y.eq(2).all(), y
+    return True
+
+
+def group_ends_in_its_own_thread():
+    """The last call's tensor has the last reference to the process group."""
+    rank, stream = dist.get_rank(), CurrentStream()
+    store = dist.PrefixStore("another", dist.distributed_c10d._get_default_store())
+    backend = _C.create(store, rank, 2, datetime.timedelta(seconds=20), "another", "auto", False, False, [], [])
+    x = torch.ones(10)
+    x.backend = backend
+    if rank == 1:
+        time.sleep(0.3)
+    work = backend.allreduce([x])
+    ended = []
+    weakref.finalize(x, ended.append, True)
+    del x, work, backend
+    until = time.monotonic() + 20
+    while not ended:
+        assert time.monotonic() < until, "the tensor was not freed"
+        time.sleep(0.01)
+    warm(stream)
+    return True
+
+
 def receive_in_one_queue():
     use_device()
     x = torch.ones(3, device=DEVICE)
@@ -379,6 +548,22 @@ def abort():
     return expect_error(lambda: dist.all_reduce(x, async_op=True).wait(datetime.timedelta(seconds=20)), "rank 0", "abort")
 
 
+def device_is_lost():
+    """An error of the device is seen while the host's threads only wait."""
+    stream = CurrentStream()
+    warm(stream)
+    x = torch.ones(10)
+    if dist.get_rank() == 1:
+        return expect_error(lambda: dist.all_reduce(x, async_op=True).wait(datetime.timedelta(seconds=20)), "rank 0", "LaunchFailure")
+    begun = time.monotonic()
+    stream.hold(8)
+    work = dist.all_reduce(x, async_op=True)
+    stream.library.stand_in_lose_device()
+    expect_error(lambda: work.wait(datetime.timedelta(seconds=20)), "rank 0", "LaunchFailure")
+    assert time.monotonic() - begun < 6
+    return True
+
+
 def early_wait():
     """A wait with a timeout is of the host, and no fault."""
     use_device()
@@ -463,6 +648,29 @@ class Device(unittest.TestCase):
     def test_calls_on_one_tensor(self):
         run(2, one_tensor_in_several_calls, environment=WAITING)
 
+    def test_allocations_wait_for_device(self):
+        run(2, allocations_behind_calls)
+
+    def test_receives_before_sends(self):
+        run(2, receives_first, environment=WAITING)
+
+    def test_late_receives(self):
+        run(2, late_receives)
+
+    @unittest.skipIf(DEVICE == "cuda", "only the stand-in's calls wait when they are told to")
+    def test_calls_that_wait_for_device(self):
+        for size, body in ((2, all_calls), (3, receives_first), (2, one_tensor_in_several_calls), (2, late_receives)):
+            with self.subTest(body.__name__):
+                run(size, body, environment=WAITING | SLOW)
+
+    @unittest.skipIf(DEVICE == "cuda", "the stand-in's call keeps the interpreter")
+    def test_interpreter_waits_for_device(self):
+        run(2, interpreter_waits_for_device)
+
+    @unittest.skipIf(DEVICE == "cuda", "one such test is enough")
+    def test_group_ends_in_its_own_thread(self):
+        run(2, group_ends_in_its_own_thread)
+
     def test_one_queue_is_refused(self):
         run(1, receive_in_one_queue, environment=WAITING | {"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
@@ -513,6 +721,16 @@ class Faults(unittest.TestCase):
 
     def test_abort(self):
         run(2, abort)
+
+    def test_abort_ends_receives(self):
+        run(2, receive_is_aborted)
+
+    def test_message_after_timeout(self):
+        run(2, receive_is_too_late, timeout_s=2)
+
+    @unittest.skipIf(DEVICE == "cuda", "only the stand-in can lose a device")
+    def test_lost_device(self):
+        run(2, device_is_lost)
 
     def test_early_wait_is_no_fault(self):
         self.assertEqual(run(2, early_wait), [[2.0] * 10] * 2)

@@ -4,6 +4,9 @@
 // wants it on the current stream enqueues it there, by the functions at the end of this file.
 // UNISONO_STAND_IN_WITHOUT=begin or end leaves out what connects the current stream with a call, to
 // see that tests notice.
+// One call of the device runs at a time. With UNISONO_STAND_IN_WAITS=1, calls that may wait for the
+// device do so: for all work that is enqueued on any stream. A call by the mover's thread
+// (lane.hpp) ends the process.
 #include "device.hpp"
 
 #include "cuda_runtime_api.h"
@@ -11,29 +14,94 @@
 
 #include <ATen/ATen.h>
 
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace unisono_torch::device {
 
 const bool built = true;
 const char* const name = "the device's stand-in";
+/// Tensors of the host are there for everyone at once.
+const bool futures_wait = false;
+
+namespace {
+
+struct Context {
+    std::recursive_mutex mutex;
+    std::vector<cudaStream_t> streams;
+};
+Context& context() {
+    static Context& one = *new Context;
+    return one;
+}
+
+/// A call of the device.
+class Call {
+public:
+    Call() {
+        std::array<char, 16> name{};
+        ::pthread_getname_np(::pthread_self(), name.data(), name.size());
+        if (std::string_view(name.data()) == "unisono-mover") {
+            std::fputs("the mover called the device\n", stderr);
+            std::abort();
+        }
+        context().mutex.lock();
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    ~Call() { context().mutex.unlock(); }
+
+    void wait_for_device() const {
+        for (cudaStream_t each : context().streams) cudaStreamSynchronize(each);
+    }
+    /// For one that may wait.
+    void wait_if_told() const {
+        if (std::getenv("UNISONO_STAND_IN_WAITS") != nullptr) wait_for_device();
+    }
+};
+
+void check(cudaError_t answer) {
+    TORCH_CHECK(answer == cudaSuccess, "the device's stand-in: ", cudaGetErrorName(answer));
+}
+
+} // namespace
 
 struct Event::State {
-    State() { cudaEventCreateWithFlags(&event, cudaEventDisableTiming); }
+    State() {
+        const Call here;
+        check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    }
     State(const State&) = delete;
     State& operator=(const State&) = delete;
-    ~State() { cudaEventDestroy(event); }
+    ~State() {
+        const Call here;
+        cudaEventDestroy(event);
+    }
     cudaEvent_t event = nullptr;
 };
 struct Stream::State {
-    State() { cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); }
+    State() {
+        const Call here;
+        check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        context().streams.push_back(stream);
+    }
     State(const State&) = delete;
     State& operator=(const State&) = delete;
-    ~State() { cudaStreamDestroy(stream); }
+    ~State() {
+        const Call here;
+        std::erase(context().streams, stream);
+        cudaStreamDestroy(stream);
+    }
     cudaStream_t stream = nullptr;
 };
 
@@ -54,38 +122,72 @@ cudaStream_t current_stream() {
 int count() { return 1; }
 bool has(const at::Device& device) { return device.is_cpu(); }
 at::Device with_index(std::int64_t) { return at::kCPU; }
-at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) { return at::empty(sizes, at::dtype(type)); }
+at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) {
+    const Call here;
+    here.wait_if_told();
+    const auto bytes = static_cast<std::size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type);
+    const auto free_it = [](void* memory) {
+        const Call freeing;
+        std::free(memory);
+    };
+    return at::from_blob(std::malloc(std::max<std::size_t>(bytes, 1)), sizes, free_it, at::dtype(type));
+}
+
 void refuse_capture(const std::string&, const std::string&) {}
 c10::intrusive_ptr<c10::ivalue::Future> make_future(c10::TypePtr type, const at::Device&) {
     return c10::make_intrusive<c10::ivalue::Future>(std::move(type));
 }
+void keep_out_of_captures() {}
 
-bool Event::has_passed() const { return cudaEventQuery(state_->event) == cudaSuccess; }
+bool Event::has_passed() const {
+    const Call here;
+    const cudaError_t answer = cudaEventQuery(state_->event);
+    if (answer != cudaErrorNotReady) check(answer);
+    return answer == cudaSuccess;
+}
 void Event::hold_current_stream() const {
-    if (!is_without("end")) cudaStreamWaitEvent(current_stream(), state_->event, 0);
+    const Call here;
+    if (!is_without("end")) check(cudaStreamWaitEvent(current_stream(), state_->event, 0));
+}
+Event mark_current(const at::Device&) {
+    const Call here;
+    auto made = std::make_shared<Event::State>();
+    if (!is_without("begin")) check(cudaEventRecord(made->event, current_stream()));
+    return Event(std::move(made));
 }
 
 Stream::Stream(const at::Device&) : state_(std::make_shared<State>()) {}
-void Stream::follow_current() {
-    if (is_without("begin")) return;
-    const Event::State now;
-    cudaEventRecord(now.event, current_stream());
-    cudaStreamWaitEvent(state_->stream, now.event, 0);
+void Stream::follow(const Event& event) {
+    const Call here;
+    check(cudaStreamWaitEvent(state_->stream, event.state()->event, 0));
 }
-void Stream::follow(const Event& event) { cudaStreamWaitEvent(state_->stream, event.state()->event, 0); }
-void Stream::run(std::function<void()> work) { stand_in::launch(state_->stream, std::move(work)); }
+at::Tensor Stream::empty(const at::Tensor& like) {
+    const Call here;
+    here.wait_if_told();
+    return at::empty(like.sizes(), like.options().requires_grad(false));
+}
+void Stream::run(std::function<void()> work) {
+    const Call here;
+    here.wait_if_told();
+    stand_in::launch(state_->stream, std::move(work));
+}
 void Stream::wait_for(const Word& word) {
+    const Call here;
     stand_in::launch(state_->stream, [word] {
         while (!word.is_open()) std::this_thread::sleep_for(std::chrono::microseconds(20));
     });
 }
+void Stream::open(const Word& word) {
+    const Call here;
+    stand_in::launch(state_->stream, [word] { word.open(); });
+}
 Event Stream::mark() {
+    const Call here;
     auto made = std::make_shared<Event::State>();
-    cudaEventRecord(made->event, state_->stream);
+    check(cudaEventRecord(made->event, state_->stream));
     return Event(std::move(made));
 }
-/// Tensors of the host are there for everyone at once.
-bool Stream::complete(c10::ivalue::Future&, const c10::IValue&) { return false; }
+void Stream::complete(c10::ivalue::Future&, const c10::IValue&) {}
 
 } // namespace unisono_torch::device
 
@@ -93,10 +195,21 @@ extern "C" {
 
 /// Enqueues work on the current stream.
 [[gnu::visibility("default")]] void stand_in_enqueue(void (*work)()) {
+    const unisono_torch::device::Call here;
     stand_in::launch(unisono_torch::device::current_stream(), work);
 }
 /// Waits for the current stream.
 [[gnu::visibility("default")]] void stand_in_synchronize() {
     cudaStreamSynchronize(unisono_torch::device::current_stream());
+}
+/// An allocation that waits for the device.
+[[gnu::visibility("default")]] void stand_in_allocate() {
+    const unisono_torch::device::Call here;
+    here.wait_for_device();
+}
+/// Every later call of the device answers an error.
+[[gnu::visibility("default")]] void stand_in_lose_device() {
+    static auto& lost = *new stand_in::Scene({.lost_device = 0});
+    static_cast<void>(lost);
 }
 }
