@@ -11,8 +11,8 @@
 ///   exchange, without waiting. The values must not move;
 /// - `finish()`: waits; the values of all buckets in flight are then the sum over all ranks of the
 ///   encoded gradients;
-/// - `forget()`: drops everything that encoding has left over so far, also from earlier updates:
-///   all ranks have discarded the update;
+/// - `forget()`, never between `begin` and `finish`: drops everything that encoding has left over
+///   so far, also from earlier updates: all ranks have discarded the update;
 /// - `restart()`, only if `forget` does not do it: resets the run to its initial state, before a
 ///   restored training continues;
 /// - `bytes()`: memory beside the model's;
@@ -27,6 +27,10 @@
 /// back after `finish` (extensions/device/wire.hpp). A policy that computes on the device has
 /// `start_on<T>(device, group, buckets)`. Its run gets device addresses, and may pass a DeviceSpan
 /// to its reduction; `device` has the members of CastWire's detail::WiresOnHost.
+///
+/// If no reducer can sum what is encoded, `start` can return a `GatheredRun`
+/// (extensions/compression/gathered.hpp): all ranks get all messages, and the policy has a function
+/// that encodes and one that adds.
 ///
 /// A run sums by `reduction.sum(group, values)`, with the group that it was started with, over the
 /// trainer's ranks. It may do so until `finish` ends (a policy with `sums_to_owners`: in `begin`).

@@ -1,4 +1,5 @@
 // Compressions are certified, and their mutants are reported.
+#include "../../../examples/own_compression/sign_compression.hpp"
 #include "support.hpp"
 
 #include "unisono/extensions/compression/adasum.hpp"
@@ -9,6 +10,8 @@
 #include "unisono/extensions/compression/power_sgd.hpp"
 #include "unisono/extensions/compression/top_k.hpp"
 #include "unisono/testing/compression_laws.hpp"
+
+#include <cstring>
 
 namespace un = unisono;
 using namespace unisono_test;
@@ -33,6 +36,50 @@ BOOST_AUTO_TEST_CASE(the_librarys_own, *boost::unit_test::label("slow")) {
     expect_lawful(compression_laws(un::PowerSgd{.rank = 1, .warm_up = 2}));
     expect_lawful(compression_laws(un::Adasum{}, {.loses_nothing = false}));
     expect_lawful(compression_laws(un::Int8Wire{.error_feedback = false}, {.loses_nothing = false}));
+}
+
+namespace gathered { // not anonymous, or clang would call the comparison unneeded
+
+/// Messages of floats, for GatheredRun. The mutant does not say that the message was sent.
+template <bool Subtracts>
+struct Floats {
+    static constexpr std::string_view name = "floats";
+    static constexpr un::Family family = un::Family::compression;
+    static constexpr bool compresses = true;
+    static constexpr bool own_exchange = true;
+    friend bool operator==(const Floats&, const Floats&) = default;
+    void check() const {}
+
+    template <class T, class World>
+    [[nodiscard]] auto start(World& world, std::span<const un::Slice> buckets) const {
+        return un::GatheredRun<Floats, World, T>(*this, world, buckets);
+    }
+    static std::size_t message_bytes(std::size_t count) { return count * sizeof(float); }
+    template <class T>
+    static void encode(std::span<T> rest, std::span<std::byte> message) {
+        for (std::size_t i = 0; i < rest.size(); ++i) {
+            const auto sent = static_cast<float>(rest[i]);
+            std::memcpy(message.data() + i * sizeof sent, &sent, sizeof sent);
+            if (Subtracts) rest[i] -= static_cast<T>(sent);
+        }
+    }
+    template <class T>
+    static void add(std::span<const std::byte> message, std::span<T> sum) {
+        for (std::size_t i = 0; i < sum.size(); ++i) {
+            float sent = 0;
+            std::memcpy(&sent, message.data() + i * sizeof sent, sizeof sent);
+            sum[i] += static_cast<T>(sent);
+        }
+    }
+};
+
+} // namespace gathered
+
+BOOST_AUTO_TEST_CASE(messages_that_all_ranks_get) {
+    expect_lawful(compression_laws(gathered::Floats<true>{}));
+    expect_reported(compression_laws(gathered::Floats<false>{}), {"floats", "adds up to"});
+    // Where magnitudes differ, signs send small values slowly.
+    expect_lawful(compression_laws(SignCompression{}, {.most_ranks = 2, .updates_until_all = 1000, .tolerance = 0.01}));
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // Wire formats of gradients, with policies of the other families: they come close to the result of
 // plain sums, with the same bits on all ranks. A format that may not be combined with a policy is
 // counted, with the reason.
+#include "../../../examples/own_compression/sign_compression.hpp"
 #include "matrix.hpp"
 
 #include "support/owners_or_all.hpp"
@@ -143,6 +144,16 @@ BOOST_AUTO_TEST_CASE(compressed) {
                un::HalvingDoublingReducer{}); // of vectors
     check_wire(0.5, un::Adasum{}, un::Synchronous{}, in_order, un::Accumulate{.steps = 2}, un::BySamples{}, momentum,
                un::NoClipping{});
+}
+
+/// Of an example, in no list of the library.
+BOOST_AUTO_TEST_CASE(own_compression) {
+    using namespace unisono_matrix;
+    check_wire(0.5, SignCompression{}, un::Synchronous{}, un::InterleavedSampler{.replicas = 2, .seed = 7},
+               un::Accumulate{.steps = 2}, un::ByTokens{}, momentum, un::ClipByNorm{.max_norm = 0.3});
+    check_wire(0.5, SignCompression{}, un::LocalSteps{.steps = 3}, un::DistributedSampler{.seed = 4},
+               un::NoAccumulation{}, un::BySamples{}, un::Adam{.learning_rate = 0.02}, un::NoClipping{});
+    count_refused<SignCompression>();
 }
 
 BOOST_AUTO_TEST_CASE(compressions_that_are_refused) {
