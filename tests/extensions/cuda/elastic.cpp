@@ -8,6 +8,8 @@
 #include <unisono/hosts.hpp>
 #include <unisono/sharding/sharding.hpp>
 
+#include <optional>
+
 using namespace unisono_test;
 
 namespace {
@@ -100,6 +102,29 @@ BOOST_AUTO_TEST_CASE(a_device_fails) {
     }
     lose_the_device<un::Cuda<un::Tcp>>(3, true, un::Snapshots{.every = 3}, un::StateSharding{});
 }
+
+#ifndef UNISONO_TEST_ON_GPU
+/// Rank 3 dies, and the device of rank 1 gives no stream to the next membership. That rank ends,
+/// and the others form a membership without it.
+BOOST_AUTO_TEST_CASE(a_device_fails_between_memberships) {
+    const Shared told;
+    run_ranks<un::Cuda<un::Tcp>>(4, told, [&](int who) {
+        return [who](auto& world) {
+            std::optional<stand_in::Scene> scene;
+            return train(world, [&](const un::UpdateReport& report) {
+                if (who == 1 && report.number == 4) scene.emplace(stand_in::Behaviour{.streams = false});
+                if (who == 3 && report.number == 6) ::kill(::getpid(), SIGKILL);
+            });
+        };
+    });
+    BOOST_TEST(told[1].code == static_cast<int>(un::ErrorCode::refused));
+    BOOST_TEST(test::mentions(told[1].text, {"cudaStreamCreateWithFlags"}), told[1].text);
+    for (const int who : {0, 2}) {
+        BOOST_TEST(told[who].done, told[who].text);
+        BOOST_TEST((told[who].result == undisturbed()), "another result than undisturbed");
+    }
+}
+#endif
 
 #if defined(UNISONO_TEST_ON_GPU) && UNISONO_NCCL_REVOKES
 /// Over NCCL itself, whose ranks share a GPU (NCCL_MULTI_RANK_GPU_ENABLE=1). A communicator has at

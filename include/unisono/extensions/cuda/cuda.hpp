@@ -266,7 +266,7 @@ public:
 private:
     template <class World>
     Cuda(const std::shared_ptr<World>& shared, int rank, const Options& options, int place)
-        : Cuda(begin(place), options.begin(shared, rank), options) {}
+        : Cuda{begin(place), options.begin(shared, rank), options} {}
     Cuda(std::shared_ptr<detail::CudaCopies> copies, Network&& network, const Options& options)
         : Base(name, std::move(network), std::move(copies), // as if all ranks were on this host
                [](const Network& all) { return all.size() > detail::available_cores(); }),
@@ -292,11 +292,13 @@ Cuda<Network> Cuda<Network>::join(Control control, nanoseconds deadline, const O
     static_cast<void>(options.with(Environment::of_process())); // reports errors in the options before anything else
     const detail::CudaCard mine = detail::cuda_card(detail::host_number(), options.device);
     const int place = detail::place_of(detail::gather_cards(control, mine, deadline), rank);
+    // First: a rank that fails here is in no network, and the others learn that it has ended.
+    std::shared_ptr<detail::CudaCopies> copies = begin(place);
     auto network = [&] {
         if constexpr (detail::has_options<Network>) return Network::join(std::move(control), deadline, options.network);
         else return Network::join(std::move(control), deadline, options.network.arena_bytes);
     }();
-    return {begin(place), std::move(network), options};
+    return {std::move(copies), std::move(network), options};
 }
 
 UNISONO_NAMESPACE_END

@@ -273,6 +273,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
     const Lock lock(state().mutex);
     if (state().is_lost(current_device)) return fails(cudaErrorLaunchFailure);
+    if (!state().behaviour.streams) return fails(cudaErrorMemoryAllocation);
     *stream = new StandInStream;
     (*stream)->device = current_device;
     std::thread(work, *stream).detach();
