@@ -8,6 +8,7 @@
 #   --preset NAME   a configure preset of CMakePresets.json, default dev; others imply --all
 #   --quick         without the test cases labelled "slow"
 #   --once          for a build that is made once: also precompiles the library's headers
+#   --rest          without the sources that the sanitizers' builds of .ci/run have in full
 #   --only build    runs no tests; --only test: runs the tests of an earlier build
 #   -- OPTION...    passes options to cmake's configuration
 set -euo pipefail
@@ -21,6 +22,7 @@ only=
 all=
 quick=OFF
 precompiled=
+rest=OFF
 while [ $# != 0 ]; do
     case $1 in
         --all) all=yes; shift ;;
@@ -28,11 +30,12 @@ while [ $# != 0 ]; do
         --preset=*) preset=${1#*=}; shift ;;
         --quick) quick=ON; shift ;;
         --once) precompiled=ON; shift ;;
+        --rest) rest=ON; shift ;;
         --rooms) rooms=${2:?--rooms needs names separated by semicolons}; shift 2 ;;
         --without) without=${2:?--without needs names separated by semicolons}; shift 2 ;;
         --only) only=${2:?--only needs build or test}; shift 2 ;;
         --) shift; break ;;
-        -h | --help) sed -n '2,13s/^# //p' "$0"; exit 0 ;;
+        -h | --help) sed -n '2,14s/^# //p' "$0"; exit 0 ;;
         *) echo "$0: unknown option '$1' (--help shows the options)" >&2; exit 2 ;;
     esac
 done
@@ -96,6 +99,6 @@ case $all,$preset,$rooms,$without in
         if [ -x build/python/bin/conan ]; then conan=$PWD/build/python/bin/conan; fi
         ;;
 esac
-cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms" -D UNISONO_TEST_WITHOUT="$without" -D UNISONO_CONAN="$conan" -D UNISONO_TEST_QUICK="$quick" "${options[@]}" "$@"
+cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms" -D UNISONO_TEST_WITHOUT="$without" -D UNISONO_CONAN="$conan" -D UNISONO_TEST_QUICK="$quick" -D UNISONO_TEST_LEFT_TO_SANITIZERS="$rest" "${options[@]}" "$@"
 cmake --build --preset "$preset" --parallel "$jobs" -- -k 0 # all errors, not only the first
 if [ "$only" != build ]; then run_tests "$remark"; fi

@@ -5,3 +5,4 @@ target_compile_definitions(${room_target} PRIVATE UNISONO_LAUNCH_RANK="$<TARGET_
                                                   UNISONO_RUN="$<TARGET_FILE:unisono-run>")
 use_parts_of_unisono_run(options output)
 unite_sources("control_plane hub identity launcher strangers rendezvous_store sha256 error_text")
+leave_to_sanitizers("/(control_plane|doors|error_text|identity|launcher|rendezvous_store|sha256|strangers|waiting)[.]cpp$")
