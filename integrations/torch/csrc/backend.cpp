@@ -486,8 +486,18 @@ void Backend::startCoalescing() {
 Backend::WorkPointer Backend::endCoalescing() {
     TORCH_CHECK(coalescing_, driver_->who(), ": endCoalescing: no call of startCoalescing");
     coalescing_ = false;
-    for (auto& [job, outer] : std::exchange(coalesced_jobs_, {})) lane_->submit(std::move(job), outer);
-    return c10::make_intrusive<CoalescedWork>(rank_, std::exchange(coalesced_, {}));
+    std::vector<WorkPointer> works = std::exchange(coalesced_, {});
+    std::exception_ptr failed;
+    for (auto& [job, outer] : std::exchange(coalesced_jobs_, {})) {
+        try {
+            if (failed == nullptr) lane_->submit(std::move(job), outer);
+        } catch (...) {
+            failed = std::current_exception();
+        }
+        if (failed != nullptr) outer->conclude(failed);
+    }
+    if (failed != nullptr) std::rethrow_exception(failed);
+    return c10::make_intrusive<CoalescedWork>(rank_, std::move(works));
 }
 
 // --- reductions ----------------------------------------------------------------------------------

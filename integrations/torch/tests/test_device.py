@@ -548,6 +548,32 @@ def abort():
     return expect_error(lambda: dist.all_reduce(x, async_op=True).wait(datetime.timedelta(seconds=20)), "rank 0", "abort")
 
 
+def abort_before_coalesced_calls_end():
+    """Each of them says why it has not started."""
+    use_device()
+    stream, device = CurrentStream(), torch.device(DEVICE)
+    warm(stream)
+    backend = dist.group.WORLD._get_backend(device)
+    x = torch.ones(10, device=DEVICE)
+    backend._start_coalescing()
+    works = [dist.all_reduce(x, async_op=True), dist.all_reduce(x, async_op=True)]
+    if dist.get_rank() == 0:
+        backend.abort()
+    else:
+        time.sleep(1)
+    try:
+        backend._end_coalescing()
+    except dist.DistBackendError as failed:
+        assert "abort" in str(failed), failed
+    for work in works:
+        expect_error(lambda: work.wait(datetime.timedelta(seconds=20)), "abort", "rank 0")
+    backend._start_coalescing()
+    work = dist.all_reduce(x, async_op=True)
+    expect_error(backend._end_coalescing, "abort", "rank 0")
+    expect_error(work.wait, "abort", "rank 0")
+    return True
+
+
 def device_is_lost():
     """An error of the device is seen while the host's threads only wait."""
     stream = CurrentStream()
@@ -724,6 +750,9 @@ class Faults(unittest.TestCase):
 
     def test_abort_ends_receives(self):
         run(2, receive_is_aborted)
+
+    def test_abort_before_coalesced_calls_end(self):
+        run(2, abort_before_coalesced_calls_end)
 
     def test_message_after_timeout(self):
         run(2, receive_is_too_late, timeout_s=2)
