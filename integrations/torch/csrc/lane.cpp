@@ -385,7 +385,8 @@ void Lane::begin(Job& job) {
     job.before.clear();
 }
 
-/// The host's part is over.
+/// The host's part is over. Threads that wait on the host need not wait for the device to see an
+/// error.
 void Lane::end(Job& job) {
     job.over = true;
     if (job.failed == nullptr) job.failed = job.work->exception();
@@ -395,6 +396,7 @@ void Lane::end(Job& job) {
         const std::lock_guard lock(mutex_);
         if (failed_ == nullptr) failed_ = job.failed;
     }
+    job.outer->conclude(job.failed);
 }
 
 /// Before `ready`, the copies to the mirrors would overwrite what this writes.

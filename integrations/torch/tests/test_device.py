@@ -511,6 +511,7 @@ def stream_is_stuck():
     stream = CurrentStream()
     warm(stream)
     x = torch.ones(10, device=DEVICE)
+    begun = time.monotonic()
     if dist.get_rank() == 0:
         stream.hold(5)
     work = dist.all_reduce(x, async_op=True)
@@ -518,6 +519,7 @@ def stream_is_stuck():
     seen = []
     stream.enqueue(lambda: seen.append(x.clone()))
     text = expect_error(lambda: work.wait(datetime.timedelta(seconds=20)), "rank 0")
+    assert time.monotonic() - begun < 4, "the error came no earlier than the stream"
     stream.synchronize()
     assert seen[0].isnan().all(), seen[0][:3]
     return text
