@@ -307,7 +307,7 @@ void Lane::enqueue_input(Job& job, Streams& streams) {
     job.follows = uses_before(job);
     job.follows.push_back(device::mark_current(job.outer->device_));
     if (!job.waits) return;
-    device::Stream& in = streams.in;
+    device::Stream& in = type == c10d::OpType::SEND ? streams.sent : streams.in;
     for (const device::Event& event : job.follows) in.follow(event);
     in.run([copies = job.to_host] {
         const at::NoGradGuard here;

@@ -160,13 +160,13 @@ public:
 
 private:
     struct Streams {
-        explicit Streams(const at::Device& device) : in(device), out(device), received(device) {}
+        explicit Streams(const at::Device& device) : in(device), out(device), sent(device), received(device) {}
         device::Stream in, out;
-        device::Stream received; ///< as `out`: a message does not wait for collectives
+        device::Stream sent, received; ///< as `in` and `out`: a message does not wait for collectives
 
         /// That of a call's last work.
         [[nodiscard]] device::Stream& last(c10d::OpType type) {
-            return type == c10d::OpType::SEND ? in : type == c10d::OpType::RECV ? received : out;
+            return type == c10d::OpType::SEND ? sent : type == c10d::OpType::RECV ? received : out;
         }
     };
 

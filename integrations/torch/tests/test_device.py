@@ -64,6 +64,17 @@ class CurrentStream:
         else:
             self.library.stand_in_allocate()
 
+    @contextlib.contextmanager
+    def second(self):
+        """Another stream is the current one."""
+        if DEVICE == "cuda":
+            with torch.cuda.stream(torch.cuda.Stream()):
+                yield
+        else:
+            self.library.stand_in_use_second_stream(1)
+            yield
+            self.library.stand_in_use_second_stream(0)
+
 
 def tensor(values, **options):
     return torch.tensor(values, device=DEVICE, **options)
@@ -365,6 +376,27 @@ def receive_is_aborted():
     stream.synchronize()
     assert x.isnan().all(), x
     return True
+
+
+def send_of_another_stream():
+    """It does not wait for a collective whose stream is busy."""
+    use_device()
+    rank, stream = dist.get_rank(), CurrentStream()
+    warm(stream)
+    x, y = torch.ones(10, device=DEVICE), torch.ones(10, device=DEVICE)
+    took = 0.0
+    if rank == 0:
+        stream.hold(2.0)
+    work = dist.all_reduce(x, async_op=True)
+    with stream.second():
+        if rank == 0:
+            dist.isend(y, 1)
+        else:
+            begun = time.monotonic()
+            dist.irecv(y, 0).wait(datetime.timedelta(seconds=20))
+            took = time.monotonic() - begun
+    work.wait(datetime.timedelta(seconds=20))
+    return took
 
 
 def interpreter_waits_for_device():
@@ -684,6 +716,9 @@ class Device(unittest.TestCase):
 
     def test_late_receives(self):
         run(2, late_receives)
+
+    def test_send_passes_collectives(self):
+        self.assertLess(run(2, send_of_another_stream)[1], 1.5)
 
     @unittest.skipIf(DEVICE == "cuda", "only the stand-in's calls wait when they are told to")
     def test_calls_that_wait_for_device(self):

@@ -112,9 +112,12 @@ bool is_without(std::string_view what) {
     return said != nullptr && what == said;
 }
 
+thread_local bool uses_second_stream = false;
+
 cudaStream_t current_stream() {
     static Stream::State& one = *new Stream::State;
-    return one.stream;
+    static Stream::State& other = *new Stream::State;
+    return uses_second_stream ? other.stream : one.stream;
 }
 
 } // namespace
@@ -197,6 +200,10 @@ extern "C" {
 [[gnu::visibility("default")]] void stand_in_enqueue(void (*work)()) {
     const unisono_torch::device::Call here;
     stand_in::launch(unisono_torch::device::current_stream(), work);
+}
+/// Makes one of two streams the current one of the calling thread.
+[[gnu::visibility("default")]] void stand_in_use_second_stream(int second) {
+    unisono_torch::device::uses_second_stream = second != 0;
 }
 /// Waits for the current stream.
 [[gnu::visibility("default")]] void stand_in_synchronize() {
