@@ -118,10 +118,18 @@ concept compresses_parameters =
     requires(const C& policy, World& world, std::span<const Slice> buckets,
              std::span<const ParameterMatrix> parameters) { policy.template start<T>(world, buckets, parameters); };
 
+template <class C, class T, class World>
+concept compresses_buckets = requires(const C& policy, World& world, std::span<const Slice> buckets) {
+    policy.template start<T>(world, buckets);
+};
+
 /// A policy's run, made by either form of `start`.
 template <class T, class C, class World>
 [[nodiscard]] auto start_compression(const C& policy, World& world, std::span<const Slice> buckets,
                                      std::span<const ParameterMatrix> parameters) {
+    static_assert(compresses_parameters<C, T, World> || compresses_buckets<C, T, World>,
+                  "unisono::Trainer: the compression lacks what compression/compression.hpp asks of one: `template "
+                  "<class T, class World> ... start(World&, std::span<const Slice> buckets) const`");
     if constexpr (compresses_parameters<C, T, World>) return policy.template start<T>(world, buckets, parameters);
     else return policy.template start<T>(world, buckets);
 }

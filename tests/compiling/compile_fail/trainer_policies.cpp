@@ -2,6 +2,7 @@
 #include "unisono/accumulation/accumulation.hpp"
 #include "unisono/extensions/compression/adasum.hpp"
 #include "unisono/extensions/compression/cast.hpp"
+#include "unisono/extensions/compression/gathered.hpp"
 #include "unisono/extensions/compression/int8.hpp"
 #include "unisono/extensions/compression/power_sgd.hpp"
 #include "unisono/extensions/master_weights/master_weights.hpp"
@@ -132,6 +133,28 @@ struct UnforgettingCompression : un::NoCompression {
         return {};
     }
 };
+struct StartlessCompression : un::NoCompression {
+    static constexpr std::string_view name = "startless";
+    static constexpr bool compresses = true;
+    friend bool operator==(const StartlessCompression&, const StartlessCompression&) = default;
+    template <class T, class World>
+    Run start(World&) const {
+        return {};
+    }
+};
+struct MuteCompression : un::NoCompression {
+    static constexpr std::string_view name = "mute";
+    static constexpr bool compresses = true;
+    static constexpr bool own_exchange = true;
+    friend bool operator==(const MuteCompression&, const MuteCompression&) = default;
+    template <class T, class World>
+    auto start(World& world, std::span<const un::Slice> buckets) const {
+        return un::GatheredRun<MuteCompression, World, T>(*this, world, buckets);
+    }
+    static std::size_t message_bytes(std::size_t count) { return count; }
+    template <class T>
+    static void encode(std::span<T>, std::span<std::byte>) {}
+};
 
 template <class M, class... Policies>
 void train(M& model, Policies... policies) {
@@ -236,6 +259,18 @@ int main() {
 // expect: unisono::Trainer: the compression's run lacks what compression/compression.hpp asks of one: begin(bucket, values, reduction), finish(), forget() and bytes()
 #ifdef CASE_run_of_a_compression
     train(model, UnforgettingCompression{});
+#endif
+
+// case: start_of_a_compression
+// expect: unisono::Trainer: the compression lacks what compression/compression.hpp asks of one: `template <class T, class World> ... start(World&, std::span<const Slice> buckets) const`
+#ifdef CASE_start_of_a_compression
+    train(model, StartlessCompression{});
+#endif
+
+// case: format_without_an_addition
+// expect: GatheredRun: the compression lacks message_bytes(count), encode(rest, message) or add(message, sum)
+#ifdef CASE_format_without_an_addition
+    train(model, MuteCompression{});
 #endif
 
 // case: no_model
