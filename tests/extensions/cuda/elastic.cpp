@@ -107,21 +107,52 @@ BOOST_AUTO_TEST_CASE(a_device_fails) {
 /// Rank 3 dies, and the device of rank 1 gives no stream to the next membership. That rank ends,
 /// and the others form a membership without it.
 BOOST_AUTO_TEST_CASE(a_device_fails_between_memberships) {
-    const Shared told;
-    run_ranks<un::Cuda<un::Tcp>>(4, told, [&](int who) {
-        return [who](auto& world) {
-            std::optional<stand_in::Scene> scene;
-            return train(world, [&](const un::UpdateReport& report) {
-                if (who == 1 && report.number == 4) scene.emplace(stand_in::Behaviour{.streams = false});
-                if (who == 3 && report.number == 6) ::kill(::getpid(), SIGKILL);
+    for (const bool finds_none : {false, true}) {
+        const Shared told;
+        run_ranks<un::Cuda<un::Tcp>>(4, told, [&](int who) {
+            return [who, finds_none](auto& world) {
+                std::optional<stand_in::Scene> scene;
+                return train(world, [&](const un::UpdateReport& report) {
+                    if (who == 1 && report.number == 4)
+                        scene.emplace(stand_in::Behaviour{.devices = finds_none ? 0 : 8, .streams = finds_none});
+                    if (who == 3 && report.number == 6) ::kill(::getpid(), SIGKILL);
+                });
+            };
+        });
+        BOOST_TEST(told[1].code == static_cast<int>(un::ErrorCode::refused));
+        BOOST_TEST(test::mentions(told[1].text, {finds_none ? "cudaErrorNoDevice" : "cudaStreamCreateWithFlags"}),
+                   told[1].text);
+        for (const int who : {0, 2}) {
+            BOOST_TEST(told[who].done, told[who].text);
+            BOOST_TEST((told[who].result == undisturbed()), "another result than undisturbed");
+        }
+    }
+}
+
+/// A process whose device cannot be used is not added, and the others train on.
+BOOST_AUTO_TEST_CASE(a_device_that_cannot_be_used_is_not_added) {
+    if (too_slow()) return;
+    for (const bool finds_none : {false, true}) {
+        const Shared told;
+        const Folder folder;
+        un::Processes processes;
+        for (int who = 0; who < 3; ++who)
+            processes.start([&, who, finds_none] {
+                std::optional<stand_in::Scene> scene;
+                if (who == 2) scene.emplace(stand_in::Behaviour{.devices = finds_none ? 0 : 8, .streams = finds_none});
+                const int rank = who == 2 ? -1 : who;
+                return be_rank<un::Cuda<un::Tcp>>(rank, 2, folder.path(), patient(), told[who], [](auto& world) {
+                    return train(world, [](const un::UpdateReport&) { ::usleep(100'000); });
+                });
             });
-        };
-    });
-    BOOST_TEST(told[1].code == static_cast<int>(un::ErrorCode::refused));
-    BOOST_TEST(test::mentions(told[1].text, {"cudaStreamCreateWithFlags"}), told[1].text);
-    for (const int who : {0, 2}) {
-        BOOST_TEST(told[who].done, told[who].text);
-        BOOST_TEST((told[who].result == undisturbed()), "another result than undisturbed");
+        await_end(processes);
+        BOOST_TEST(!told[2].done);
+        BOOST_TEST(test::mentions(told[2].text, {finds_none ? "cudaErrorNoDevice" : "cudaStreamCreateWithFlags"}),
+                   told[2].text);
+        for (const int who : {0, 1}) {
+            BOOST_TEST(told[who].done, told[who].text);
+            BOOST_TEST((told[who].result == undisturbed()), "another result than undisturbed");
+        }
     }
 }
 #endif

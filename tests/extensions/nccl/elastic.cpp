@@ -32,7 +32,8 @@ struct Ended {
 };
 
 /// Of `ranks` ranks, one loses its device before one of its micro-batches. Another rank may come.
-std::vector<Ended> lose_a_device(int ranks, int loser, int batch, bool another) {
+/// `bad_starts`: communicators of later memberships that report an error when they begin.
+std::vector<Ended> lose_a_device(int ranks, int loser, int batch, bool another, int bad_starts = 0) {
     const Folder folder;
     std::optional<stand_in::Scene> lost;
     std::vector<Ended> ends(static_cast<std::size_t>(ranks) + (another ? 1 : 0));
@@ -57,7 +58,8 @@ std::vector<Ended> lose_a_device(int ranks, int loser, int batch, bool another) 
                 int batches = 0;
                 const int device = world->group().endpoint().device();
                 before_batch = [&, who] {
-                    if (who == loser && ++batches == batch) lost.emplace(stand_in::Behaviour{.lost_device = device});
+                    if (who == loser && ++batches == batch)
+                        lost.emplace(stand_in::Behaviour{.bad_starts = bad_starts, .lost_device = device});
                 };
                 mine.result = train(*world, [&](const un::UpdateReport&) {
                     bool added = !another;
@@ -199,6 +201,11 @@ BOOST_AUTO_TEST_CASE(a_device_fails) {
     const stand_in::Counts before = stand_in::counts();
     for (const int loser : {0, 2}) expect_all_but(loser, lose_a_device(3, loser, 9, false), 1);
     BOOST_TEST(stand_in::counts().revoked - before.revoked >= 4); // those of the ranks that are left
+}
+/// NCCL cannot begin the next membership at once: the ranks form it again.
+BOOST_AUTO_TEST_CASE(nccl_fails_between_memberships) {
+    const test::Clean clean;
+    for (const int bad_starts : {1, 3}) expect_all_but(1, lose_a_device(3, 1, 9, false, bad_starts), 1);
 }
 /// The state comes from a device, and goes to a device.
 BOOST_AUTO_TEST_CASE(a_device_fails_and_another_rank_comes) {

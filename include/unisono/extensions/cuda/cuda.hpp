@@ -73,6 +73,9 @@ struct CudaOptions {
     /// a copy of 1 MiB takes 40 to 65 us, many times the few us that starting it costs, and three
     /// chunks fit a core's caches of a few MiB.
     std::size_t piece_bytes = 0;
+    /// Set by an elastic world: this is a membership after the first one, where an error of this
+    /// rank's device is no other rank's.
+    bool is_later = false;
 
     friend bool operator==(const CudaOptions&, const CudaOptions&) = default;
 
@@ -291,6 +294,7 @@ Cuda<Network> Cuda<Network>::join(Control control, nanoseconds deadline, const O
     const auto rank = static_cast<std::size_t>(control.rank());
     static_cast<void>(options.with(Environment::of_process())); // reports errors in the options before anything else
     const detail::CudaCard mine = detail::cuda_card(detail::host_number(), options.device);
+    if (options.is_later) detail::check_problem(mine, rank);
     const int place = detail::place_of(detail::gather_cards(control, mine, deadline), rank);
     // First: a rank that fails here is in no network, and the others learn that it has ended.
     std::shared_ptr<detail::CudaCopies> copies = begin(place);

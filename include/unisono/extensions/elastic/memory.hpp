@@ -10,7 +10,8 @@
 ///   bytes)`, which run after the earlier work of the model's stream and wait for it; the object
 ///   outlives the transport;
 /// - `alone()`: a transport of this rank alone, on the same device;
-/// - `device()`: the device's number, and an option of that name, which later memberships get;
+/// - `device()`: the device's number, and an option of that name, which later memberships get, with
+///   the option `is_later`: there an error of a rank's device ends that rank alone;
 /// - `fail_alone()`: from now on the others learn of this device's failure as of a death
 ///   (peer_lost);
 /// - `own_failure()`: the text of such a failure, after which this rank ends; empty: there is none.

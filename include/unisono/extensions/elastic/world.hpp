@@ -297,11 +297,12 @@ void keep_host_name(Options& network, int rank, int ranks) {
     }
 }
 /// Names the device on which this rank's model is, for later worlds, where the rank may have
-/// another number.
+/// another number, and where not all ranks end if one of them cannot begin.
 template <class Options, class Transport>
 void keep_device(Options& network, Transport& endpoint) {
     if constexpr (requires { network.device = endpoint.device(); }) {
         network.device = endpoint.device();
+        network.is_later = true;
         endpoint.fail_alone();
     }
 }

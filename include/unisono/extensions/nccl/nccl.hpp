@@ -219,7 +219,7 @@ private:
          const NcclOptions& options)
         : Nccl(Hosts(shared, rank, {.network = options.network}), std::move(device), options) {
         try {
-            wait_for_world(*shared->network(), rank, *device_, steady_now() + begins_within);
+            wait_for_world(*shared->network(), rank, *device_, steady_now() + begins_within, ErrorCode::refused);
         } catch (const error& failed) {
             if (failed.why().rank == rank) throw;
             // Another rank's fault is reported by the first call, as if it had come a moment later.
@@ -245,13 +245,14 @@ private:
         return made;
     }
 
-    /// Waits for the world's communicator. Errors: the world's first fault; refused, with NCCL's
-    /// text; timeout.
-    static void wait_for_world(detail::NetworkWorld& world, int rank, detail::NcclDevice& device, nanoseconds until) {
+    /// Waits for the world's communicator. Errors: the world's first fault; timeout; `code`, with
+    /// NCCL's text.
+    static void wait_for_world(detail::NetworkWorld& world, int rank, detail::NcclDevice& device, nanoseconds until,
+                               ErrorCode code) {
         Fault mine{.rank = rank, .operation = "join"};
         for (std::uint32_t attempt = 0; !device.world_is_ready(); ++attempt) {
             if (device.failed()) {
-                mine.code = ErrorCode::refused;
+                mine.code = code;
                 mine.message = concat({"rank ", rank, ": ", device.failure().message});
             } else if (steady_now() >= until) {
                 mine.code = ErrorCode::timeout;
@@ -384,8 +385,11 @@ Nccl Nccl::join(Control control, nanoseconds deadline, const NcclOptions& option
     const NcclOptions all = options.with(environment);
     const detail::NcclCard mine =
         detail::card_of_process(detail::host_number(), all, detail::devices_are_shared(environment));
+    if (all.is_later) detail::check_problem(mine, static_cast<std::size_t>(rank));
     const std::vector<detail::NcclCard> cards = detail::gather_cards(control, mine, deadline);
     const std::vector<int> places = detail::place_ranks(cards);
+    // The others form the next membership again.
+    const ErrorCode told = all.is_later ? ErrorCode::peer_lost : ErrorCode::refused;
     Hosts<Tcp> messages = Hosts<Tcp>::join(std::move(control), deadline, {.network = all.network});
     const std::shared_ptr<detail::NetworkWorld> world = messages.network().shared_world();
     std::shared_ptr<detail::NcclDevice> device;
@@ -395,11 +399,13 @@ Nccl Nccl::join(Control control, nanoseconds deadline, const NcclOptions& option
         Fault fault = failed.why();
         fault.rank = rank;
         fault.message = concat({"rank ", rank, ": ", fault.message});
-        world->abort(rank, fault);
+        Fault theirs = fault;
+        theirs.code = told;
+        world->abort(rank, theirs);
         throw error(fault);
     }
     Nccl made(std::move(messages), device, all);
-    wait_for_world(*world, rank, *device, deadline);
+    wait_for_world(*world, rank, *device, deadline, told);
     return made;
 }
 

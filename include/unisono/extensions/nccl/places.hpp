@@ -39,6 +39,9 @@ struct NcclOptions {
     /// Equal on all ranks. More than 1 saves messages, a few microseconds per call, but a mismatch
     /// is found later, and only at the deadline if NCCL hangs because of it.
     int check_every = 0;
+    /// Set by an elastic world: this is a membership after the first one. An error of this rank's
+    /// device is no other rank's, and an error of NCCL ends this membership alone.
+    bool is_later = false;
 
     friend bool operator==(const NcclOptions&, const NcclOptions&) = default;
 

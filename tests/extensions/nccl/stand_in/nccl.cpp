@@ -417,7 +417,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id
     (*made)->clique = clique;
     (*made)->rank = rank;
     clique->members[static_cast<std::size_t>(rank)] = *made;
-    if (rank != state().behaviour.absent_rank) ++clique->arrived;
+    if (ranks > 1 && state().behaviour.bad_starts > 0) {
+        --state().behaviour.bad_starts;
+        (*made)->error = state().behaviour.failure;
+    } else if (rank != state().behaviour.absent_rank) {
+        ++clique->arrived;
+    }
     state().changed.notify_all();
     if (config->blocking == 0) return ncclInProgress;
     state().changed.wait(lock, [&] { return clique->arrived == clique->ranks; });

@@ -38,6 +38,7 @@ struct Behaviour {
     bool windows = true;                       ///< false: no windows, as on machines without NVLink
     bool records = true;                       ///< of events; false: an error
     bool streams = true;                       ///< new ones; false: an error
+    int bad_starts = 0;                        ///< communicators of several ranks that report an error when they begin
     int lost_device = -1; ///< every call for it answers an error, as CUDA's do after a fault on the device
     bool kernels = true;  ///< those of unisono::devices; false: an error of Thrust's
 };
