@@ -110,8 +110,6 @@ device::Event DeviceWork::end() {
 
 bool DeviceWork::isCompleted() {
     if (c10d::Work::isCompleted()) return true;
-    const auto lane = lane_.lock();
-    if (lane != nullptr && lane->has_arrived(*this)) lane->enqueue_output(*this);
     const device::Event last = end();
     return last.state() != nullptr && last.has_passed();
 }
@@ -265,13 +263,13 @@ void Lane::submit(Job&& given, const c10::intrusive_ptr<DeviceWork>& outer) {
     device::refuse_capture(driver_->who(), outer->name_);
     refuse_receive_in_one_queue(driver_->who(), *outer);
     const at::NoGradGuard guard;
+    std::list<Job> made; // what it frees after an error may need the interpreter
+    made.push_back(std::move(given));
     const std::lock_guard order(order_);
     {
         const std::lock_guard lock(mutex_);
         refuse_ended();
     }
-    std::list<Job> made;
-    made.push_back(std::move(given));
     Job& job = made.front();
     job.outer = outer;
     outer->level_ = callback_level();
@@ -361,13 +359,6 @@ void Lane::enqueue_output(DeviceWork& outer) {
         lock.unlock();
         return enqueue_output(job);
     }
-}
-
-bool Lane::has_arrived(const DeviceWork& outer) {
-    const std::lock_guard lock(mutex_);
-    return std::any_of(jobs_.begin(), jobs_.end(), [&](const Job& job) {
-        return job.outer.get() == &outer && job.output == Job::Output::later && job.word.is_open();
-    });
 }
 
 // --- the mover's thread --------------------------------------------------------------------------

@@ -153,8 +153,6 @@ public:
     void submit(Job&& job, const c10::intrusive_ptr<DeviceWork>& outer);
     /// Enqueues what a receive has not enqueued yet.
     void enqueue_output(DeviceWork& outer);
-    /// Whether the message of a receive has come, or it has failed, and nothing is enqueued yet.
-    [[nodiscard]] bool has_arrived(const DeviceWork& outer);
     /// Waits for `longest` until all calls have ended, and says goodbye to the other ranks.
     void shut_down(std::chrono::milliseconds longest);
 
