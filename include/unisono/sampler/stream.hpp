@@ -108,6 +108,10 @@ UNISONO_CERTIFY(sample_stream<SampleStream>);
 /// does not allocate. Memory: 8 bytes per sample, and the indices of one micro-batch.
 template <class Sampler>
 class OrderedStream : SampleStream {
+    static_assert(
+        requires(const Sampler& sampler, Epoch epoch, std::span<std::size_t> order) { sampler.draw(epoch, order); },
+        "OrderedStream: the sampler lacks `void draw(Epoch, std::span<std::size_t> order) const`");
+
 public:
     using SampleStream::done, SampleStream::rounds, SampleStream::global_batch, SampleStream::position;
 

@@ -261,6 +261,12 @@ int main() {
     train(model, UnforgettingCompression{});
 #endif
 
+// case: order_that_is_not_drawn
+// expect: OrderedStream: the sampler lacks `void draw(Epoch, std::span<std::size_t> order) const`
+#ifdef CASE_order_that_is_not_drawn
+    static_cast<void>(sizeof(un::OrderedStream<Stranger>));
+#endif
+
 // case: start_of_a_compression
 // expect: unisono::Trainer: the compression lacks what compression/compression.hpp asks of one: `template <class T, class World> ... start(World&, std::span<const Slice> buckets) const`
 #ifdef CASE_start_of_a_compression
