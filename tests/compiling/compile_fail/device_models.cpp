@@ -85,6 +85,7 @@ static_assert(!un::detail::DeviceRules::asserted<un::detail::ChosenTraining<un::
 // expect: unisono::Trainer: found a model on a device, with an update that declares neither `agrees` nor `on_device`.
 // expect: unisono::Trainer: found a model on a device, with a guard that does not declare `only_finite`.
 // expect: unisono::MasterWeights: found a model on a device, and no group. Required: MasterWeights(world, model).
+// expect: unisono::MasterWeights: found a model on a device, and a world whose ranks have no device.
 #ifdef CASE_policies
 static_assert(asked<Model, Chosen>);
 static_assert(!asked<WithoutStream, Chosen>);
@@ -92,6 +93,7 @@ static_assert(!asked<Model, OfTheHost>);
 static_assert(!asked<Model, Gossiping>);
 static_assert(!asked<Model, Guarded>);
 void without_group(Narrow& model) { un::MasterWeights master(model); }
+void without_device(un::Group<un::InProcess>& world, Narrow& model) { un::MasterWeights master(world, model); }
 #endif
 
 // case: no_compiler_for_the_device

@@ -1,7 +1,10 @@
-// An elastic world over an NCCL that cannot outlive a rank is refused with the reason.
+// An elastic world over an NCCL that cannot outlive a rank, or over devices of ranks that cannot be
+// lost, is refused with the reason.
 #define NCCL_VERSION_CODE 22907
+#include "unisono/cuda.hpp"
 #include "unisono/elastic.hpp"
 #include "unisono/nccl.hpp"
+#include "unisono/transport/in_process.hpp"
 
 namespace un = unisono;
 
@@ -10,6 +13,8 @@ int main() {
 // expect-success
 #ifdef CASE_good
     auto world = un::join<un::Nccl>();
+    auto threads = un::join<un::Cuda<un::InProcess>>();
+    auto elastic = un::join<un::Elastic<un::Cuda<un::Tcp>>>();
 #endif
 
 // case: before_2_30
@@ -18,5 +23,13 @@ int main() {
 // expect: NCCL before 2.30 cannot end the work on a communicator without that rank
 #ifdef CASE_before_2_30
     un::join<un::Elastic<un::Nccl>>();
+#endif
+
+// case: threads_with_devices
+// expect: unisono::join: found Elastic of a transport that is not made by a control plane
+// expect: Cuda of one of these
+// expect: Why: the threads of InProcess die together
+#ifdef CASE_threads_with_devices
+    un::join<un::Elastic<un::Cuda<un::InProcess>>>();
 #endif
 }

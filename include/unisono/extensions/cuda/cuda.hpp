@@ -106,6 +106,15 @@ struct CudaOptions {
 
 namespace detail {
 
+/// A network whose ranks may be processes that share only a control plane. It takes options, or the
+/// most memory that it may share.
+template <class Network, class Control>
+concept joins_by = requires(Control control, nanoseconds deadline, const CudaOptions<Network>& options) {
+    Network::join(std::move(control), deadline, options.network);
+} || requires(Control control, nanoseconds deadline, const CudaOptions<Network>& options) {
+    Network::join(std::move(control), deadline, options.network.arena_bytes);
+};
+
 /// A rank's resources on its device if another transport moves its bytes: beside those of
 /// CudaDevice two streams of copies, one in each direction. Only `settle` waits.
 class CudaCopies : public CudaDevice {
@@ -264,6 +273,7 @@ public:
     /// The world of processes that share this control plane, which then belongs to the world.
     /// Collective. Errors, the same on all ranks: refused, as above; those of the network's `join`.
     template <control_plane Control>
+        requires detail::joins_by<Network, Control>
     [[nodiscard]] static Cuda join(Control control, nanoseconds deadline, const Options& options);
 
 private:
@@ -290,6 +300,7 @@ private:
 
 template <transport Network>
 template <control_plane Control>
+    requires detail::joins_by<Network, Control>
 Cuda<Network> Cuda<Network>::join(Control control, nanoseconds deadline, const Options& options) {
     const auto rank = static_cast<std::size_t>(control.rank());
     static_cast<void>(options.with(Environment::of_process())); // reports errors in the options before anything else

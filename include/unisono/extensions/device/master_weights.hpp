@@ -150,8 +150,16 @@ public:
     }
     /// Its memory outlives the memberships of an elastic world.
     template <class World>
-        requires streaming_transport<typename World::transport_type>
+        requires streaming_transport<typename World::transport_type> && requires(World& world) { world.group(); }
     MasterWeights(World& elastic, M& model) : MasterWeights(elastic.group(), model) {}
+    template <class World>
+        requires(!streaming_transport<typename World::transport_type>)
+    MasterWeights(World&, M& model) : Base(model), on_(model.stream()) {
+        static_assert(detail::never_true<World>,
+                      "unisono::MasterWeights: found a model on a device, and a world whose ranks have no device. "
+                      "Required: a group or an elastic world over Nccl or Cuda<...>. Why: its transport gives memory "
+                      "of the device.");
+    }
     template <class Nothing = void>
     explicit MasterWeights(M& model) : Base(model), on_(model.stream()) {
         static_assert(!std::is_void_v<Nothing>,

@@ -366,8 +366,9 @@ template <class E>
 void join(const ElasticOptions& = {}) {
     static_assert(detail::never_true<E>,
                   "unisono::join: found Elastic of a transport that is not made by a control plane. Required: "
-                  "SharedMemory, Tcp, or another one whose ranks are processes that join; Nccl with the headers of "
-                  "NCCL 2.30 or newer. Why: the threads of InProcess die together, MPI ends a job when a rank is "
+                  "SharedMemory, Tcp, or another one whose ranks are processes that join; Cuda of one of these; Nccl "
+                  "with the headers of NCCL 2.30 or newer. Why: the threads of InProcess die together, MPI ends a job "
+                  "when a rank is "
                   "lost, and NCCL before 2.30 cannot end the work on a communicator without that rank "
                   "(ncclCommRevoke).");
 }
