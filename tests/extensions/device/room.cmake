@@ -24,7 +24,7 @@ if(TARGET unisono::thrust AND UNISONO_BUILD_EXAMPLES AND NOT few)
     target_include_directories(digits_on_stand_in BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/extensions/nccl/stand_in)
     target_include_directories(digits_on_stand_in PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_compile_definitions(digits_on_stand_in PRIVATE DIGITS_KERNELS="extensions/device/digits_kernels.hpp")
-    target_compile_options(digits_on_stand_in PRIVATE -x c++)
+    target_compile_options(digits_on_stand_in PRIVATE "SHELL:-x c++" -O0)
     target_link_libraries(digits_on_stand_in PRIVATE unisono::thrust unisono_warnings)
     add_test(NAME device_digits
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/digits.py $<TARGET_FILE:digits_on_stand_in>
