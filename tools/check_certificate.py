@@ -4,10 +4,10 @@ Each result is the promised sum of every contribution, once. Input is never writ
 written, no step touches what another step of its round receives. Messages match, channels of `channel_depth` messages
 suffice and no smaller ones do. Scratch memory and cost are as promised. Mapped steps have no data race."""
 import collections, functools, json, sys
-# A step's fields: peer, source, target, number; q: a peer or all ranks, s: a source or nothing.
+# A step: peer, source, target, number, flag. q: a peer or all ranks, s: a source or nothing.
 # USE has input and output: all blocks, its own, all at the root, none.
 KINDS = {"send": "pSn", "receive": "pTn", "receive_combine": "pSTn", "copy": "ST", "combine_ranks": "ST", "post": "s",
-         "await": "", "combine_peers": "qST", "copy_from_peer": "pST"}
+         "await": "qf", "combine_peers": "qST", "copy_from_peer": "pST"}
 USE = dict(all_reduce="aa", reduce_scatter="ao", all_gather="oa", broadcast="na", reduce="ar", gather="or",
            scatter="ro", all_to_all="aa", barrier="nn")
 def demand(condition, *why):
@@ -43,7 +43,7 @@ class Certificate:
         kind, peer, source, target, part = step
         form = KINDS[kind]
         number(peer, 0 if "p" in form else -1, self.world if "p" in form or "q" in form else 0)
-        number(part, 0, 256 if "n" in form else 1)
+        number(part, 0, 256 if set(form) & set("nf") else 1)
         demand(("S" in form) <= bool(source) <= ("s" in form.lower()) and bool(target) == ("T" in form), "wrong", step)
         for blocks in filter(None, (source, target)):
             where, first, count, slot, ahead = blocks
@@ -54,26 +54,26 @@ class Certificate:
         least = 1 + (self.what == "all_to_all")
         demand(not (source and target) or source[least:3] == target[least:3], "different blocks")
         return kind, peer, source and tuple(source), target and tuple(target), part
-    def cells(self, rank, blocks, flag=0):
+    def cells(self, rank, blocks):
         where, first, count, slot, ahead = blocks
         if where == "scratch":
             self.used[rank] = max(self.used[rank], slot + ahead + count)
             return [(rank, where, slot + ahead + i) for i in range(count)]
         for block in range(first, first + count):
             demand(where == "posted" or self.holds(where == "output", rank, block), rank, "has no", where, block)
-        return [(rank, where, block, flag % 2)[:4 if where == "posted" else 3] for block in range(first, first + count)]
-    def read(self, rank, blocks, busy=(), flag=0):
-        cells, run = self.cells(rank, blocks, flag), run_of(blocks)
+        return [(rank, where, block) for block in range(first, first + count)]
+    def read(self, rank, blocks, busy=()):
+        cells, run = self.cells(rank, blocks), run_of(blocks)
         for cell in cells:
             demand(cell not in busy and self.memory[cell][1] == run, "reads what is received or not written:", cell)
         return [self.memory[cell][0] for cell in cells]
-    def write(self, rank, blocks, values, flag=0):
+    def write(self, rank, blocks, values):
         run, end = run_of(blocks), blocks[3] + blocks[4] + blocks[2]
         for slot in range(blocks[3], self.promises[rank]["scratch_slots"] * (blocks[0] == "scratch") * bool(blocks[2])):
             other = self.memory.get((rank, "scratch", slot), (None, run))[1]
             if other != run and other[0] < end:  # another packed run, which may share bytes with this one
                 del self.memory[rank, "scratch", slot]
-        self.memory.update((cell, (value, run)) for cell, value in zip(self.cells(rank, blocks, flag), values))
+        self.memory.update((cell, (value, run)) for cell, value in zip(self.cells(rank, blocks), values))
     def add(self, rank, a, b):
         demand(a[0] == b[0], "adds block", a[0], "to block", b[0])
         demand(a[1] & b[1] == 0, "a contribution to block", a[0], "counts twice")
@@ -124,35 +124,43 @@ class Certificate:
                 heard[rank] |= before[peer]
             demand(not sent, "nobody receives", list(sent)[:1])
         demand(self.what != "barrier" or set(heard) == {(1 << self.world) - 1}, "a rank leaves too early")
-    def touch(self, rank, cells, writes, segment, posts):  # a race unless one's next post precedes the other's wait
-        for key in [(when,) + cell for cell in cells for when in range(segment, posts[rank] + 1)]:
-            others = self.touched[key]
-            demand(all(r == rank or not (w or writes) for r, w in others), "a race of two ranks at", key)
-            others.add((rank, writes))
+    def touch(self, rank, cells, writes):  # a race unless this rank has awaited a post of the other after its access
+        for cell in cells:
+            for (other, wrote), posts in self.touched[cell].items():
+                demand(self.known[rank][other] > posts or not (writes or wrote) or other == rank, "a race at", cell)
+            self.touched[cell][rank, writes] = self.known[rank][rank]
+    def run_mapped_step(self, rank, kind, peer, source, target, part):
+        if kind == "await":  # of the root, or of all
+            by_root = rank != self.root and self.what in ("broadcast", "gather", "scatter")
+            demand(peer == (self.root if by_root else -1), "awaits", peer)
+            others = [r for r in range(self.world) if r != rank and peer in (-1, r)]
+            ready = all(self.known[r][r] > part for r in others)
+            self.known[rank] = [max(n, part + 1) if ready and r in others else n for r, n in enumerate(self.known[rank])]
+            return ready
+        demand(kind in ("post", "copy", "copy_from_peer", "combine_peers"), "messages in a mapped schedule")
+        readers = range(self.world) if kind == "combine_peers" else [peer if kind == "copy_from_peer" else rank]
+        for r in readers if source else ():
+            self.touch(rank, self.cells(r, source), False)
+        values = self.sums(rank, [self.read(r, source) for r in readers] if source else [])
+        for r in range(self.world) if kind == "combine_peers" and peer < 0 else [peer if len(readers) > 1 else rank]:
+            into = ("posted", *source[1:3], 0, 0) if kind == "post" and source else target
+            if into and (kind != "copy" or self.cells(r, source) != self.cells(r, into)):
+                self.touch(rank, self.cells(r, into), True)
+                self.write(r, into, values)
+        self.known[rank][rank] += kind == "post"  # its posts so far
+        return True
     def run_mapped(self):
-        left, posts, self.touched = [sum(all, []) for all in self.ranks], [0] * self.world, collections.defaultdict(set)
-        for segment in range(1 + sum(step[0] == "await" for step in left[0])):
-            for rank in range(self.world):
-                while left[rank]:
-                    kind, peer, source, target, _ = left[rank].pop(0)
-                    demand(kind != "await" or posts[rank] == segment + 1, "expected one post before each wait")
-                    if kind == "await":
-                        break
-                    from_all = kind == "combine_peers"
-                    readers = range(self.world) if from_all else [peer if kind == "copy_from_peer" else rank]
-                    flag = posts[rank] if kind == "post" else segment - 1
-                    for r in readers if source else ():
-                        self.touch(rank, self.cells(r, source, flag), False, segment, posts)
-                    values = self.sums(rank, [self.read(r, source, (), flag) for r in readers] if source else [])
-                    for r in (range(self.world) if from_all and peer < 0 else [peer if from_all else rank]):
-                        into = ("posted", *source[1:3], 0, 0) if kind == "post" and source else target
-                        if into and (kind != "copy" or self.cells(r, source) != self.cells(r, into)):
-                            self.touch(rank, self.cells(r, into, flag), True, segment, posts)
-                            self.write(r, into, values, flag)
-                    demand(kind in ("post", "copy", "copy_from_peer", "combine_peers"), "messages in a mapped schedule")
-                    posts[rank] += kind == "post"
-        demand(not any(left) and len(set(posts)) == 1, "ranks post and wait differently often")
-        demand(self.what != "barrier" or self.world == 1 or posts[0] > 0, "a rank leaves too early")
+        left, self.touched = [sum(all, []) for all in self.ranks], collections.defaultdict(dict)
+        self.known, moved = [[0] * self.world for _ in left], True
+        while moved:
+            moved = False
+            for rank, steps in enumerate(left):
+                while steps and self.run_mapped_step(rank, *steps[0]):
+                    moved = bool(steps.pop(0))
+        demand(not any(left), "a rank waits for ever")
+        for cell in [cell for cell in self.touched if cell[1] != "posted"]:  # its owner's next operation writes it
+            self.touch(cell[0], [cell], True)
+        demand(self.what != "barrier" or self.world == 1 or all(map(all, self.known)), "a rank leaves too early")
     def ends(self, depth):  # each step waits for room or a message in its channel, or (depth 0) for the other side
         left = [[(s[1], s[0] == "send") for s in sum(rounds, []) if "n" in KINDS[s[0]]] for rounds in self.ranks]
         at, held, ready = [0] * self.world, collections.defaultdict(int), set(range(self.world))

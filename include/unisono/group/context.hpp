@@ -68,7 +68,8 @@ struct GroupContext {
     std::uint64_t mapped_ahead = 0;     ///< bit i: operation mapped_completed + i is complete
     std::uint64_t known_completed = 0;  ///< the operations that this rank knows to be complete on all ranks
     std::uint64_t small_started = 0;    ///< operations by small messages
-    CountTable tags;                    ///< uses of each tag, by peer, tag and direction
+    std::uint32_t history = 0; ///< a hash of the operations so far that a rank may complete before others start them
+    CountTable tags;           ///< uses of each tag, by peer, tag and direction
     Traffic traffic;
     PlanCache plans;
     std::vector<KeptMemory> kept;

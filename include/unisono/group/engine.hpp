@@ -75,8 +75,7 @@ public:
         const Entry entry = enter();
         begin(operation);
         operation.is_free = false; // before anything can throw: then it stays in flight
-        if (operation.straight && run_straight(operation))
-            return conclude(operation); // all ranks have seen its last flag, so none waits for this rank's progress
+        if (operation.straight && run_straight(operation)) return announce_rooted(operation), conclude(operation);
         active_.push_back(operation.number);
         if (!operation.straight) advance(operation.number); // first, so that its sends travel meanwhile
         if (!operation.point_to_point) announce(operation);
@@ -89,7 +88,7 @@ public:
         std::uint32_t attempt = 0;
         if (operation.straight && active_.empty()) [[likely]] {
             begin(operation);
-            if (spin(operation)) return conclude(operation);
+            if (spin(operation)) return announce_rooted(operation), conclude(operation);
             operation.is_free = false;
             active_.push_back(operation.number);
             announce(operation);
@@ -318,15 +317,12 @@ private:
         operation.sequence = ++group.sequence;
         if (operation.signature.trainer() != group.trainer) [[unlikely]]
             sign(operation); // it was prepared in a call of another trainer
+        operation.history = group.history + static_cast<std::uint32_t>(operation.sequence);
+        if (operation.rooted) group.history = (group.history ^ operation.short_signature) * 2654435761u + 1;
         if (own_ != nullptr) own_->begin(group, operation);
         if (!mapped) return;
         operation.mapped_index = group.mapped_started++;
         if (operation.messages) operation.small_number = ++group.small_started;
-    }
-
-    void announce(const OperationState& operation) {
-        const GroupContext& group = *operation.group;
-        if (group.announcements) group.announcements.announce(group.rank, group.sequence, operation.signature);
     }
 
     /// Ends an operation whose steps are all done: tells the peers this rank's progress, so that
@@ -419,6 +415,8 @@ private:
         // in flight are checked, or only the next one.
         for (std::size_t looks = late ? active_.size() : !active_.empty(); looks != 0 && !is_found; --looks)
             is_found = find_difference(*endpoint_, *operations_[active_[++looked_at_ % active_.size()]], found);
+        if (late || is_found || looked_at_ % 16 == 0)
+            is_found = find_earlier_difference(*operation.group, operation.sequence, found) || is_found;
         if (is_found && found.code == ErrorCode::peer_lost && progress()) return; // it left after it had sent
         if (is_found || late) endpoint_->abort(is_found ? found : timed_out(*endpoint_, operation, timeout));
         throw_if_faulty();

@@ -145,8 +145,10 @@ inline PeersView peers_view(const GroupContext& group, const OperationRequest& r
     sign(operation);
     operation.peers_view = peers_view(group, request);
     operation.messages = {};
+    operation.rooted = has_root(plan.collective()) && group.size() > 1;
     if (maps_peers && plan.staged() && group.size() > 1)
-        operation.messages = group.board.messages(group.size(), posted_bytes(plan.collective(), request));
+        operation.messages =
+            group.board.messages(group.size(), posted_bytes(plan.collective(), request), operation.rooted);
     if (operation.straight) cut_straight(operation);
 }
 
@@ -161,6 +163,7 @@ inline void cut_point_to_point(GroupContext& group, OperationState& operation, c
     operation.sequence = 0;
     operation.point_to_point = true;
     operation.straight = false;
+    operation.rooted = false;
     operation.lanes = 1;
     operation.single[0] = {.kind = kind,
                            .peer = peer,

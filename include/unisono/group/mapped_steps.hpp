@@ -12,8 +12,23 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-inline std::uint64_t turn_of(const OperationState& operation) {
-    return (operation.mapped_index + 1) * 4 + operation.posts;
+/// The value of a rank's flag after so many posts in this operation.
+inline std::uint64_t turn_of(const OperationState& operation, std::uint32_t posts) {
+    return (operation.mapped_index + 1) * 4 + posts;
+}
+
+/// Reads how many operations each rank has completed. Returns the least number.
+[[gnu::noinline]] inline std::uint64_t least_completed(GroupContext& group) {
+    std::uint64_t least = group.mapped_started;
+    for (int peer = 0; peer < group.size(); ++peer)
+        least = std::min(least, group.board.completed(peer).load(std::memory_order_acquire));
+    return group.known_completed = least;
+}
+
+/// True if every rank has completed the operation `depth` before this one, and so reads nothing of
+/// it any more.
+inline bool is_left_by_all(GroupContext& group, std::uint64_t index, std::uint64_t depth) {
+    return index < group.known_completed + depth || index < least_completed(group) + depth;
 }
 
 /// Writes the lines of a small message; `Bytes` per line are a constant. A line that another core
@@ -36,7 +51,14 @@ template <std::size_t Bytes>
 /// Writes this rank's small message.
 inline bool post_small(OperationState& operation, const LaneState& lane, std::uint32_t step) {
     GroupContext& group = *operation.group;
-    if (group.mapped_completed != operation.mapped_index) return false; // the others may still read the line
+    const FlaggedMessage to = operation.message_of(group.rank);
+    if (group.mapped_completed != operation.mapped_index) return false; // a message says that all older ones are done
+    if (operation.rooted && step + 1 < lane.steps.size() && lane.steps[step + 1].kind == schedule::StepKind::await) {
+        operation.posted = operation.source_of(lane, step); // of a root that combines: no other rank reads it
+        return true;
+    }
+    if (!is_left_by_all(group, operation.mapped_index, operation.messages.depth()))
+        return false; // one may still read the lines
     const std::size_t bytes = lane.extents[step].source_count * operation.request.element_bytes;
     const std::byte* from = nullptr;
     if (bytes != 0) {
@@ -46,7 +68,6 @@ inline bool post_small(OperationState& operation, const LaneState& lane, std::ui
     }
     operation.posted = from;
     operation.posts = 1;
-    const FlaggedMessage to = operation.message_of(group.rank);
     if (to.piece_bytes == 8) {
         prefetch_to_write(to.first);
         write_pieces<8>(operation, to, from, bytes);
@@ -64,24 +85,16 @@ inline bool post_small(OperationState& operation, const LaneState& lane, std::ui
 /// that used the line.
 inline bool post(OperationState& operation) {
     GroupContext& group = *operation.group;
-    const std::uint64_t index = operation.mapped_index;
-    if (operation.posts == 0 && index >= group.known_completed + MappedBoard::depth) {
-        std::uint64_t least = group.mapped_started;
-        for (int peer = 0; peer < group.size(); ++peer) {
-            least = std::min(least, group.board.completed(peer).load(std::memory_order_acquire));
-        }
-        group.known_completed = least;
-        if (index >= least + MappedBoard::depth) return false;
-    }
-    MappedLine& line = group.board.line(group.rank, index);
+    if (operation.posts == 0 && !is_left_by_all(group, operation.mapped_index, MappedBoard::depth)) return false;
+    MappedLine& line = group.board.line(group.rank, operation.mapped_index);
     if (operation.posts == 0) {
         line.signature = operation.signature;
+        line.history = operation.history;
         line.input = operation.request.input;
         line.output = operation.request.output;
         line.completed = group.mapped_completed;
     }
-    ++operation.posts;
-    line.turn.store(turn_of(operation), std::memory_order_release);
+    line.turn.store(turn_of(operation, ++operation.posts), std::memory_order_release);
     return true;
 }
 
@@ -89,12 +102,13 @@ inline constexpr int no_rank = -1;
 inline constexpr int not_yet = -2;
 
 /// Returns `not_yet` or `no_rank`. A differing hash counts as not yet, until a rank asks its peers
-/// what they do and finds the difference. Reads each rank's word up to `attempts` more times: a
-/// rank that polls nothing else meanwhile sees it sooner.
-inline int awaited_small(const OperationState& operation, std::uint32_t attempts) {
+/// what they do and finds the difference. Reads each word up to `attempts` more times: a rank that
+/// polls nothing else meanwhile sees it sooner.
+inline int awaited_small(const OperationState& operation, int from, std::uint32_t attempts) {
     GroupContext& group = *operation.group;
     const std::uint64_t wanted = operation.first_word();
-    for (int peer = 0; peer < group.size(); ++peer) {
+    const bool all = from == schedule::everyone;
+    for (int peer = all ? 0 : from, end = all ? group.size() : from + 1; peer < end; ++peer) {
         if (peer == group.rank) continue;
         const auto& word = operation.message_of(peer).word(0);
         for (std::uint32_t attempt = 0; word.load(std::memory_order_acquire) != wanted; ++attempt) {
@@ -102,24 +116,28 @@ inline int awaited_small(const OperationState& operation, std::uint32_t attempts
             detail::pause(); // unqualified it might be that of unistd.h, which sleeps
         }
     }
-    group.known_completed = operation.mapped_index; // all ranks completed it, else none had posted
+    // The others have completed all older operations, else they had not posted. This rank may not
+    // have: a root that gathers posts nothing.
+    if (all) group.known_completed = std::min(operation.mapped_index, group.mapped_completed);
     return no_rank;
 }
 
-/// Returns `not_yet`, the rank whose signature differs, or `no_rank`: all have arrived. In that
-/// case the ranks' progress is known as well.
-inline int awaited(const OperationState& operation) {
+/// Returns `not_yet`, the rank whose signature differs, or `no_rank`: all that the step awaits have
+/// arrived. A rank with another history counts as not yet, as above. If the step awaits all ranks,
+/// their progress is known as well.
+inline int awaited(const OperationState& operation, const schedule::Step& step) {
     GroupContext& group = *operation.group;
-    const std::uint64_t wanted = turn_of(operation);
+    const std::uint64_t wanted = turn_of(operation, step.part + 1u);
+    const bool all = step.peer == schedule::everyone;
     std::uint64_t least = group.mapped_completed;
-    for (int peer = 0; peer < group.size(); ++peer) {
+    for (int peer = all ? 0 : step.peer, end = all ? group.size() : step.peer + 1; peer < end; ++peer) {
         if (peer == group.rank) continue;
         const MappedLine& line = group.board.line(peer, operation.mapped_index);
-        if (line.turn.load(std::memory_order_acquire) < wanted) return not_yet;
-        if (operation.posts == 1 && !(line.signature == operation.signature)) return peer;
+        if (line.turn.load(std::memory_order_acquire) < wanted || line.history != operation.history) return not_yet;
+        if (step.part == 0 && !(line.signature == operation.signature)) return peer;
         least = std::min(least, line.completed);
     }
-    group.known_completed = std::max(group.known_completed, least);
+    if (all) group.known_completed = std::max(group.known_completed, least);
     return no_rank;
 }
 
@@ -277,7 +295,7 @@ inline bool copy_posted(OperationState& operation, LaneState& lane, std::uint32_
         if (!post_small(operation, lane, index)) return not_yet;
         wake_group(endpoint, *operation.group);
         return no_rank;
-    case StepKind::await: return awaited_small(operation, attempts);
+    case StepKind::await: return awaited_small(operation, lane.steps[index].peer, attempts);
     case StepKind::combine_peers: return combine_posted(operation, lane, index, room) ? no_rank : not_yet;
     case StepKind::copy_from_peer: return copy_posted(operation, lane, index) ? no_rank : not_yet;
     default: copy(operation, lane, index, operation.source_of(lane, index)); return no_rank;
@@ -309,7 +327,7 @@ inline int run_mapped_step(Endpoint& endpoint, OperationState& operation, LaneSt
         wake_group(endpoint, *operation.group);
         return no_rank;
     }
-    if (step.kind == StepKind::await) return awaited(operation);
+    if (step.kind == StepKind::await) return awaited(operation, step);
     if (step.kind == StepKind::copy) {
         copy(operation, lane, index, operation.source_of(lane, index));
         return no_rank;

@@ -154,9 +154,11 @@ struct OperationState {
     std::uint32_t posts = 0;        ///< mapped flags raised so far
     std::uint64_t small_number = 0; ///< the operation's number among those by small messages
     std::uint32_t short_signature = 0;
-    std::uint32_t number = 0; ///< in its engine; tokens contain it
-    bool is_free = true;      ///< its group may use it
-    CallKey key;              ///< of the call for which it is prepared; none: a handle has it, not its group
+    std::uint32_t history = 0; ///< a hash of its sequence number and its group's history
+    bool rooted = false;       ///< a rank may complete it before others have started it
+    std::uint32_t number = 0;  ///< in its engine; tokens contain it
+    bool is_free = true;       ///< its group may use it
+    CallKey key;               ///< of the call for which it is prepared; none: a handle has it, not its group
     PeersCopies copies;
     Signature signature;
     List<std::size_t> input_offsets; ///< of blocks, if counts were given
@@ -190,10 +192,11 @@ struct OperationState {
     }
 
     /// The word of a small message's first line: the operation's number, and a hash of its
-    /// signature. The hash includes the number's upper half, so that no word recurs after 2^32
-    /// operations.
+    /// signature and of the group's history. The hash includes the number's upper half, so that no
+    /// word recurs after 2^32 operations.
     [[nodiscard]] std::uint64_t first_word() const {
-        return small_number << 32 | (short_signature ^ static_cast<std::uint32_t>(small_number >> 32) * 2654435761u);
+        return small_number << 32 |
+               (short_signature ^ history ^ static_cast<std::uint32_t>(small_number >> 32) * 2654435761u);
     }
     [[nodiscard]] FlaggedMessage message_of(int peer) const { return messages.of(peer, small_number); }
 
@@ -297,6 +300,17 @@ inline std::uint32_t hash_of(const Signature& signature) {
 inline void sign(OperationState& operation) {
     operation.signature = signature_of(operation);
     operation.short_signature = hash_of(operation.signature);
+}
+
+/// Tells the peers of the group's latest operation.
+inline void announce(const OperationState& operation) {
+    const GroupContext& group = *operation.group;
+    if (group.announcements) group.announcements.announce(group.rank, group.sequence, operation.signature);
+}
+/// The same for one that this rank completes at once. Another rank may start something else in its
+/// place.
+inline void announce_rooted(const OperationState& operation) {
+    if (operation.rooted) announce(operation);
 }
 
 } // namespace detail

@@ -87,6 +87,22 @@ inline std::string_view name_of_call(const Signature& signature) {
             .message = std::move(message)};
 }
 
+/// Looks for an operation that this rank and a peer have completed and that differed: neither of
+/// them read the other's data. They find that in the next operation in which one does.
+[[gnu::cold]] inline bool find_earlier_difference(const GroupContext& group, std::uint64_t before, Fault& found) {
+    const Announcements& all = group.announcements;
+    if (!all) return false;
+    for (std::uint64_t each = before - std::min<std::uint64_t>(before, Announcements::depth); each < before; ++each) {
+        Signature own, theirs;
+        for (int peer = 0; all.find(group.rank, each, own) && peer < group.size(); ++peer) {
+            if (!all.find(peer, each, theirs) || theirs == own) continue;
+            found = mismatch(group, peer, each, own, theirs);
+            return true;
+        }
+    }
+    return false;
+}
+
 /// As above, from the signature beside a rank's flag.
 [[gnu::cold]] inline Fault mismatch_in_flags(const OperationState& operation, int peer) {
     const MappedLine& line = operation.group->board.line(peer, operation.mapped_index);
@@ -125,8 +141,20 @@ inline bool awaits(Endpoint& endpoint, int peer) {
     return told;
 }
 
-/// The fault of a timeout. It blames a rank that holds up the operation: the first that has not
-/// started it, or else one that this rank waits for. Only this group is looked at.
+/// True if the operation's next step waits for this peer, as far as the step tells.
+[[gnu::cold]] inline bool holds_up(const OperationState& operation, int peer) {
+    if (!operation.straight) return true;
+    const LaneState& lane = operation.lane_slots[0];
+    if (lane.cursor >= lane.steps.size()) return true;
+    const schedule::Step& step = lane.steps[lane.cursor];
+    if (step.kind == schedule::StepKind::post) // for the slowest, until this rank may write its flag
+        return operation.group->board.completed(peer).load(std::memory_order_relaxed) < operation.mapped_index;
+    return step.peer == schedule::everyone || step.peer == peer;
+}
+
+/// The fault of a timeout. It blames a rank that holds up the operation, the first that has not
+/// started it: of those that this rank waits for, and then of all, the ranks that wait for no older
+/// operation of the group; else any. Only this group is looked at.
 [[gnu::cold]] inline Fault timed_out(Endpoint& endpoint, const OperationState& operation, nanoseconds timeout) {
     const GroupContext& group = *operation.group;
     const std::uint64_t sequence = operation.sequence;
@@ -146,15 +174,22 @@ inline bool awaits(Endpoint& endpoint, int peer) {
     }
     if (endpoint.messages() == nullptr && !group.announcements) return fault; // it tells nothing of peers
     std::string missing;
-    for (int peer = 0; peer < group.size(); ++peer) {
-        if (peer == group.rank) continue;
-        const int other = group.world_rank(peer);
-        const std::uint64_t latest = group.announcements ? group.announcements.latest(peer) : 0;
-        if (endpoint.messages() != nullptr ? !endpoint.messages()->awaits(other) : latest >= sequence) continue;
-        if (fault.peer < 0) fault.peer = other;
-        missing += concat({missing.empty() ? "" : ", ", "rank ", other, whereabouts(endpoint, other)});
-        if (endpoint.messages() == nullptr) missing += concat({" (has started ", latest, " operations of the group)"});
-    }
+    const auto look_at = [&](bool all, bool also_waiting) {
+        for (int peer = 0; peer < group.size(); ++peer) {
+            if (peer == group.rank || !(all || holds_up(operation, peer))) continue;
+            const int other = group.world_rank(peer);
+            const std::uint64_t latest = group.announcements ? group.announcements.latest(peer) : 0;
+            if (!also_waiting && group.announcements && group.announcements.finished(peer) < latest) continue;
+            if (endpoint.messages() != nullptr ? !endpoint.messages()->awaits(other) : latest >= sequence) continue;
+            if (fault.peer < 0) fault.peer = other;
+            missing += concat({missing.empty() ? "" : ", ", "rank ", other, whereabouts(endpoint, other)});
+            if (endpoint.messages() == nullptr)
+                missing += concat({" (has started ", latest, " operations of the group)"});
+        }
+    };
+    look_at(false, false);
+    if (missing.empty()) look_at(true, false);
+    if (missing.empty()) look_at(true, true);
     if (endpoint.messages() != nullptr) {
         if (!missing.empty()) fault.message += concat({", for messages from or to ", missing});
     } else {
@@ -262,10 +297,11 @@ inline bool awaits(Endpoint& endpoint, int peer) {
     const bool by_transport = operation.is_transports_own() && operation.lanes_done == operation.lanes;
     for (int peer = 0; peer < group.size(); ++peer) {
         if (peer == group.rank) continue;
-        const bool concerned = by_transport               ? true
-                               : operation.point_to_point ? peer == operation.single[0].peer
-                               : group.announcements      ? group.announcements.finished(peer) < operation.sequence
-                                                          : awaits(endpoint, group.world_rank(peer));
+        const bool concerned =
+            by_transport               ? true
+            : operation.point_to_point ? peer == operation.single[0].peer
+            : group.announcements ? group.announcements.finished(peer) < operation.sequence && holds_up(operation, peer)
+                                  : awaits(endpoint, group.world_rank(peer));
         if (concerned) wait.peers.push_back(group.world_rank(peer));
     }
     return wait;

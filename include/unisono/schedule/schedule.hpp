@@ -50,10 +50,11 @@
 /// blocks and steps run one by one in the order given.
 ///
 /// **Mapped steps** (`post`, `await`, `combine_peers`, `copy_from_peer`) are for transports that
-/// map peers' memory; they run in the order given. `await` waits until every rank has posted as
-/// often as this rank has; it ends its round. All ranks post equally often, and await once after
-/// each post. The copy of post number k lies beside the flag in slot k mod 2, so peers can read it
-/// until its owner's second post after it.
+/// map peers' memory; they run in the order given. `await` with part k waits for post number k of
+/// rank `peer`, or of every rank, and ends its round; a rank's posts are numbered from 0. A rank
+/// posts at most one copy beside its flag, which all ranks can read until they have completed the
+/// operation. A rank is at most four operations ahead of the slowest: its first post waits until
+/// every rank has completed the operation four before.
 ///
 /// **Lanes.** Data may be cut into L lanes that run the same schedule side by side, each with its
 /// own scratch and tags. A lane is a range of the vector (all_reduce, broadcast, reduce) or of
@@ -197,7 +198,7 @@ enum class StepKind : std::uint8_t {
     combine_ranks,
     post,  ///< tells all ranks that this one got here; if source has blocks, puts a copy beside the
            ///< flag
-    await, ///< waits until every rank has posted as often as this one
+    await, ///< waits for post number `part` of rank `peer`, or of all ranks if peer is `everyone`
     /// target = source of rank 0 combined with that of rank 1, ... in rank order, read from the
     /// ranks' memory; written to the memory of rank `peer`, or of all ranks if peer is `everyone`
     combine_peers,
@@ -213,7 +214,7 @@ struct Step {
     int peer = everyone;
     Blocks source = {};
     Blocks target = {};
-    std::uint8_t part = 0; ///< tells apart several messages between the same two ranks in one round
+    std::uint8_t part = 0; ///< tells apart several messages between the same two ranks in one round, or posts
     friend bool operator==(const Step&, const Step&) = default;
 };
 

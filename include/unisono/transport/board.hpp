@@ -42,9 +42,12 @@ inline void prefetch_to_write([[maybe_unused]] const void* address) noexcept {
 
 /// The last operations that each rank of a group started. The rank writes them at each start, in
 /// lines of its own; peers read them only after they have waited for a while.
+/// A rank that completes an operation at once announces it if others may not have started it yet.
+/// They find it here as long as the rank is less than `depth` operations ahead of them. Over mapped
+/// memory it is at most MappedBoard::depth, over messages as many as the channels hold.
 class Announcements {
 public:
-    static constexpr std::size_t depth = 8;
+    static constexpr std::size_t depth = 64;
 
     struct Entry {
         std::atomic<std::uint64_t> sequence{0};
@@ -85,15 +88,16 @@ public:
         return true;
     }
 
-    /// Announces that all operations up to this one are done on this rank.
+    /// Announces that all operations up to this one are done on this rank. What it announced
+    /// before can then be found.
     void finish(int rank, std::uint64_t sequence) const noexcept {
-        ranks_[static_cast<std::size_t>(rank)].finished.store(sequence, std::memory_order_relaxed);
+        ranks_[static_cast<std::size_t>(rank)].finished.store(sequence, std::memory_order_release);
     }
     [[nodiscard]] std::uint64_t finished(int rank) const noexcept {
-        return ranks_[static_cast<std::size_t>(rank)].finished.load(std::memory_order_relaxed);
+        return ranks_[static_cast<std::size_t>(rank)].finished.load(std::memory_order_acquire);
     }
-    /// The last operation that the rank has announced. An operation that completed immediately is
-    /// not announced.
+    /// The last operation that the rank has started. One that completed at once may be announced
+    /// only as finished.
     [[nodiscard]] std::uint64_t latest(int rank) const noexcept {
         const std::uint64_t started = ranks_[static_cast<std::size_t>(rank)].latest.load(std::memory_order_relaxed);
         const std::uint64_t done = finished(rank);
@@ -115,6 +119,7 @@ struct alignas(128) MappedLine {
     const std::byte* input = nullptr; ///< in its owner's address space: add the transport's `shift(rank)`
     std::byte* output = nullptr;
     std::uint64_t completed = 0; ///< the owner's completed operations when it first raised the flag
+    std::uint32_t history = 0;   ///< the operation's
 };
 static_assert(sizeof(MappedLine) == 128);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free,
@@ -152,6 +157,8 @@ struct FlaggedMessages {
     std::uint32_t piece_bytes = 0; ///< 0: there are none
 
     explicit operator bool() const { return piece_bytes != 0; }
+    /// The number of a rank's slots.
+    [[nodiscard]] std::uint64_t depth() const { return piece_bytes == FlaggedPiece<8>::bytes ? 2 : places; }
     [[nodiscard]] FlaggedMessage of(int rank, std::uint64_t number) const {
         return {first[number % places] + static_cast<std::size_t>(rank) * rank_stride, stride, piece_bytes};
     }
@@ -165,10 +172,18 @@ struct FlaggedMessages {
 /// Format B: 56 bytes of one rank per line. Such a line moves twice: its writer takes it from the
 /// reader that polls it, and the reader fetches it again. With more than 8 bytes a line has no room
 /// for two ranks' words, so format A gains nothing.
-/// A rank writes its next message after it has completed all older operations. By then every rank
-/// has posted the last message, and has read the messages before it, so two slots would suffice.
-/// Format B has four, so that a rank that has written a message can fetch the lines of its next
-/// one: a reader polls the last message, and may still read the one before.
+/// A rank awaits only the ranks whose messages it reads, so ranks may be some operations apart. No
+/// line is overwritten too early:
+/// - A rank writes its next message after it has completed all older operations, and in a slot
+///   whose last message is of an operation that every rank has completed (`FlaggedMessages::depth`,
+///   `MappedBoard::completed`).
+/// - If all ranks write messages and await all (all_reduce), no rank has to look for that: one
+///   that has read the messages of operation n knows that every rank has completed n - 1, so two
+///   slots suffice. Format A has two.
+/// - If data go to one rank or come from one rank, the ranks that only write would wait for none.
+///   Format B has four slots, so such a rank may be four operations ahead, and looks at the others'
+///   progress at every fourth operation. Also, a rank that has written a message can fetch the
+///   lines of its next one.
 struct SmallMessages {
     static constexpr int most_together = 4;
     static constexpr std::size_t own_pieces = 37;
@@ -206,10 +221,11 @@ public:
     [[nodiscard]] std::atomic<std::uint64_t>& completed(int rank) const noexcept {
         return ranks_[static_cast<std::size_t>(rank)].completed;
     }
-    /// The memory of messages of `bytes` bytes in a group of `ranks` ranks.
-    [[nodiscard]] FlaggedMessages messages(int ranks, std::size_t bytes) const noexcept {
+    /// The memory of messages of `bytes` bytes in a group of `ranks` ranks. Those that go to one
+    /// rank or come from one rank (`rooted`) gain nothing from a line that the ranks share.
+    [[nodiscard]] FlaggedMessages messages(int ranks, std::size_t bytes, bool rooted) const noexcept {
         SmallMessages& group = ranks_->small;
-        if (bytes <= 8 && ranks <= SmallMessages::most_together)
+        if (!rooted && bytes <= 8 && ranks <= SmallMessages::most_together)
             return {{group.together[0].payload, group.together[ranks].payload, group.together[0].payload,
                      group.together[ranks].payload},
                     sizeof group.together[0],

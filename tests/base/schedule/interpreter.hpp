@@ -78,7 +78,7 @@ private:
         std::size_t mapped_step = 0;
         bool posted = false, done = false;
         Vector scratch;
-        std::map<std::size_t, Vector> copies; ///< by post
+        Vector copy; ///< beside its flag
         std::vector<Step> waiting;
     };
     using Key = std::tuple<std::size_t, std::size_t, std::uint32_t, int>;
@@ -107,9 +107,9 @@ private:
     static void add(Vector& sum, const Vector& more) {
         for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
     }
-    Vector read_peer(std::size_t reader, std::size_t owner, const Blocks& range) {
+    Vector read_peer(std::size_t owner, const Blocks& range) {
         if (range.where != Where::posted) return read(owner, range);
-        const Vector& copy = ranks_[owner].copies.at(ranks_[reader].posts);
+        const Vector& copy = ranks_[owner].copy;
         const auto begin =
             copy.begin() + static_cast<std::ptrdiff_t>(starts_[range.first] - starts_[range.first - range.ahead]);
         return Vector(begin, begin + static_cast<std::ptrdiff_t>(bytes(range)));
@@ -158,25 +158,27 @@ private:
         }
         case Kind::post:
             ++rank.posts;
-            if (step.source.count != 0) rank.copies[rank.posts] = read(r, step.source);
+            if (step.source.count != 0) rank.copy = read(r, step.source);
             break;
         case Kind::combine_peers: {
-            Vector sum = read_peer(r, 0, step.source);
-            for (std::size_t from = 1; from < ranks_.size(); ++from) add(sum, read_peer(r, from, step.source));
+            Vector sum = read_peer(0, step.source);
+            for (std::size_t from = 1; from < ranks_.size(); ++from) add(sum, read_peer(from, step.source));
             for (std::size_t to = 0; to < ranks_.size(); ++to)
                 if (step.peer < 0 || static_cast<std::size_t>(step.peer) == to) write(to, step.target, sum);
             break;
         }
         case Kind::copy_from_peer:
-            write(r, step.target, read_peer(r, static_cast<std::size_t>(step.peer), step.source));
+            write(r, step.target, read_peer(static_cast<std::size_t>(step.peer), step.source));
             break;
         }
     }
 
     bool try_finish(std::size_t r, const Step& step) {
         if (step.kind == Kind::await) {
-            for (const Rank& other : ranks_)
-                if (other.posts < ranks_[r].posts) return false;
+            for (std::size_t other = 0; other < ranks_.size(); ++other)
+                if (other != r && (step.peer < 0 || static_cast<std::size_t>(step.peer) == other) &&
+                    ranks_[other].posts <= step.part)
+                    return false;
             return true;
         }
         const auto found = mail_.find(Key{static_cast<std::size_t>(step.peer), r, ranks_[r].round, step.part});

@@ -393,6 +393,7 @@ BOOST_AUTO_TEST_CASE(collectives_of_ranks) {
            [](World& world) {
                Floats x(2);
                un::broadcast(world, x, world.rank());
+               un::barrier(world); // the first call in which one of them waits for the other
            });
     on_two("unisono: bad_input: rank *: broadcast's root: rank 2 is not in the group of 2 (found on rank *)",
            [](World& world) {

@@ -3,10 +3,10 @@
 /// \file
 /// The proof for schedules over mapped memory: values as for messages, and freedom from data races.
 /// Rank b's access happens before rank a's if b made it before its k-th post and a made its own
-/// after awaiting k posts. Two accesses by different ranks to one block, at least one a write, must
-/// be ordered in this way. The collective runs three times in a row, each time on new input that
-/// its owner writes, so that the proof also finds a rank that leaves too early or reuses a copy too
-/// early.
+/// after awaiting k posts of b, or if b made it in an operation that all ranks have completed when
+/// a posts. Two accesses by different ranks to one block, at least one a write, must be ordered in
+/// this way. The collective runs six times in a row, each time on new input that its owner writes,
+/// so that the proof also finds a rank that leaves too early or reuses a copy too early.
 
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/laboratory/verify/contributions.hpp"
@@ -22,7 +22,17 @@ class MappedProof {
 public:
     MappedProof(const Program& program, bool in_place, Report& report)
         : program_(program), report_(report), journal_{report, {}}, in_place_(in_place), blocks_(program.blocks),
-          sets_(program.world), ranks_(program.ranks.size()), input_(program.ranks.size() * blocks_), reached_(1, 0) {
+          sets_(program.world), ranks_(program.ranks.size()), input_(program.ranks.size() * blocks_) {
+        std::vector<Step> steps;
+        for (int rank = 0; rank < program.world; ++rank) {
+            Rank& state = ranks_[index(rank)];
+            state.known.resize(ranks_.size());
+            for (std::uint32_t round = 0; round < program.at(rank).rounds; ++round) {
+                steps.clear();
+                program.steps_of(rank, round, steps);
+                for (const Step& step : steps) state.posts_each += step.kind == StepKind::post ? 1 : 0;
+            }
+        }
         if (!in_place) output_.resize(input_.size());
         if (program.collective == Collective::barrier) {
             words_ = (ranks_.size() + 63) / 64;
@@ -44,19 +54,17 @@ public:
         if (report_.full()) return;
         if (running != 0) return explain_deadlock();
         for (int rank = 0; rank < program_.world; ++rank) {
-            const Rank& state = ranks_[index(rank)];
-            compare_cost(program_, rank, state.cost, report_);
-            if (state.posts != ranks_.front().posts)
-                report_.add(concat({"rank ", rank, " posts ", state.posts / operations, " times, rank 0 ",
-                                    ranks_.front().posts / operations, " times"}));
+            compare_cost(program_, rank, ranks_[index(rank)].cost, report_);
         }
     }
 
 private:
-    static constexpr std::uint32_t operations = 3;
+    static constexpr std::uint32_t operations = 6;
+    static constexpr std::uint32_t most_ahead = 4; ///< operations by which a rank that posts may be ahead
     struct Access {
         int rank = -1;
-        std::uint32_t posts = 0; ///< the rank's posts before the access
+        std::uint32_t posts = 0;     ///< the rank's posts before the access
+        std::uint32_t operation = 0; ///< of the rank
     };
     struct Cell {
         Value value;
@@ -66,9 +74,12 @@ private:
     struct Rank {
         std::uint32_t operation = 0, round = 0;
         std::size_t step = 0;
-        std::uint32_t posts = 0, awaited = 0; ///< the number of posts that it knows all ranks to have made
-        std::uint32_t copied[2] = {};         ///< the first block of its copy in each slot
-        bool waits = false;
+        std::uint32_t posts = 0;
+        std::uint32_t posts_each = 0;     ///< in one operation
+        std::vector<std::uint32_t> known; ///< the number of posts that it knows each rank to have made
+        std::uint32_t all_did = 0;        ///< the number of operations that it knows all ranks to have completed
+        std::uint32_t copied = 0;         ///< the first block of its copy
+        bool waits = false, has_awaited = true;
         Cost cost;
         std::vector<Step> steps;
     };
@@ -77,7 +88,7 @@ private:
     Cell& cell(int owner, Buffer where, std::uint32_t block, std::uint32_t place = 0) {
         const std::size_t at = index(owner) * blocks_ + block;
         if (where == Buffer::posted) {
-            if (posted_.empty()) posted_.resize(2 * input_.size());
+            if (posted_.empty()) posted_.resize(most_ahead * input_.size());
             return posted_[place * input_.size() + at];
         }
         return where == Buffer::output && !in_place_ ? output_[at] : input_[at];
@@ -94,7 +105,12 @@ private:
     void fail(const std::string& text) { journal_.fail(text); }
 
     bool ordered(const Access& before, int rank) const {
-        return before.rank < 0 || before.rank == rank || before.posts < ranks_[index(rank)].awaited;
+        if (before.rank < 0 || before.rank == rank) return true;
+        const Rank& state = ranks_[index(rank)];
+        return before.posts < state.known[index(before.rank)] || before.operation < state.all_did;
+    }
+    [[nodiscard]] Access now(int rank) const {
+        return {rank, ranks_[index(rank)].posts, ranks_[index(rank)].operation};
     }
     std::string describe_cell(int owner, Buffer where, std::uint32_t block) const {
         return concat({name_of(where), "[", block, "] of rank ", owner});
@@ -102,17 +118,16 @@ private:
 
     Value read(int rank, int owner, const Blocks& range, std::uint32_t i, bool user = false) {
         const std::uint32_t block = range.first + i;
-        const std::uint32_t place = (ranks_[index(rank)].posts - 1) % 2;
-        Cell& from = cell(owner, range.where, block, place);
+        Cell& from = cell(owner, range.where, block, ranks_[index(rank)].operation % most_ahead);
         if (!ordered(from.writer, rank))
             fail(concat({"data race: ", user ? "the caller " : "", "reads ", describe_cell(owner, range.where, block),
                          " while rank ", from.writer.rank, " may write it"}));
-        note_read(from, {rank, ranks_[index(rank)].posts});
+        note_read(from, now(rank));
         if (from.value.who == 0 && !user)
             fail(concat({"reads ", describe_cell(owner, range.where, block), " before it is written"}));
-        if (range.where == Buffer::posted && range.first - range.ahead != ranks_[index(owner)].copied[place])
+        if (range.where == Buffer::posted && range.first - range.ahead != ranks_[index(owner)].copied)
             fail(concat({"looks for ", describe_cell(owner, range.where, block), " behind ", range.ahead,
-                         " blocks of a copy that begins with block ", ranks_[index(owner)].copied[place]}));
+                         " blocks of a copy that begins with block ", ranks_[index(owner)].copied}));
         return from.value;
     }
 
@@ -130,7 +145,7 @@ private:
     }
 
     void write(int rank, int owner, Buffer where, std::uint32_t block, const Value& value, bool user = false) {
-        Cell& to = cell(owner, where, block, ranks_[index(rank)].posts % 2);
+        Cell& to = cell(owner, where, block, ranks_[index(rank)].operation % most_ahead);
         const char* who = user ? "the caller " : "";
         for (const Access* access : {&to.reader, &to.other_reader})
             if (!ordered(*access, rank))
@@ -139,7 +154,7 @@ private:
         if (!ordered(to.writer, rank))
             fail(concat({"data race: ", who, "writes ", describe_cell(owner, where, block), " while rank ",
                          to.writer.rank, " may write it"}));
-        to.writer = {rank, ranks_[index(rank)].posts};
+        to.writer = now(rank);
         to.value = value;
     }
 
@@ -148,6 +163,7 @@ private:
     void begin_operation(int rank) {
         Rank& state = ranks_[index(rank)];
         state.round = 0;
+        state.has_awaited = true;
         load_round(rank);
         journal_.place = {rank, 0, 0, nullptr};
         for (std::uint32_t block = 0; block < blocks_; ++block) {
@@ -181,7 +197,8 @@ private:
                                                  " of the collective in run ", run_of(wanted)})
                                        : describe_difference(sets_, name, plain(found), plain(wanted)))}));
         }
-        for (int other = 0; words_ != 0 && other < program_.world; ++other)
+        const bool tells = words_ != 0 && ranks_[index(rank)].operation == 0; // all operations are equal
+        for (int other = 0; tells && other < program_.world; ++other)
             if (((heard_[index(rank) * words_ + index(other) / 64] >> (index(other) % 64)) & 1u) == 0)
                 report_.add(concat({"rank ", rank, " leaves without having heard from rank ", other}));
     }
@@ -227,15 +244,13 @@ private:
     bool run_step(int rank, const Step& step) {
         Rank& state = ranks_[index(rank)];
         switch (step.kind) {
-        case StepKind::post: post(rank, step); return true;
+        case StepKind::post: return post(rank, step);
         case StepKind::await:
-            state.waits = true;
+            state.waits = state.has_awaited = true;
             if (state.step + 1 != state.steps.size()) fail("steps after an await belong in the next round");
-            if (state.posts == 0 || state.awaited >= state.posts)
-                fail("awaits without having posted since its last await");
-            if (state.posts >= reached_.size() || reached_[state.posts] < ranks_.size()) return false;
-            state.awaited = state.posts;
-            if (words_ != 0) hear_all(rank);
+            if (lacking(rank, step) >= 0) return false;
+            for (int peer = 0; peer < program_.world; ++peer)
+                if (awaits(step, rank, peer)) hear(rank, peer, posts_of(peer, rank) + step.part + 1);
             return true;
         case StepKind::copy:
         case StepKind::copy_from_peer: copy(rank, step); return true;
@@ -269,21 +284,42 @@ private:
         return true;
     }
 
-    void post(int rank, const Step& step) {
+    bool post(int rank, const Step& step) {
         Rank& state = ranks_[index(rank)];
-        if (state.posts != state.awaited) fail("posts again without having awaited the others");
+        const bool is_first = state.posts == posts_of(rank, rank);
+        if (is_first) {
+            for (const Rank& other : ranks_)
+                if (other.operation + most_ahead <= state.operation) return false;
+            state.all_did = std::max(state.all_did, state.operation - std::min(state.operation, most_ahead - 1));
+        }
+        if (!std::exchange(state.has_awaited, false)) fail("posts again without having awaited the others");
         if (step.source.count != 0 && check_range(rank, step.source, false)) {
-            state.copied[state.posts % 2] = step.source.first;
+            if (!is_first) fail("posts a copy that is not its first");
+            state.copied = step.source.first;
             for (std::uint32_t i = 0; i < step.source.count; ++i)
                 write(rank, rank, Buffer::posted, step.source.first + i, read(rank, rank, step.source, i));
         }
-        if (reached_.size() <= ++state.posts) reached_.push_back(0);
-        ++reached_[state.posts];
+        ++state.posts;
+        return true;
     }
 
-    void hear_all(int rank) {
-        for (std::size_t other = 0; other < ranks_.size(); ++other)
-            heard_[index(rank) * words_ + other / 64] |= std::uint64_t{1} << (other % 64);
+    static bool awaits(const Step& step, int rank, int peer) {
+        return peer != rank && (step.peer == everyone || step.peer == peer);
+    }
+    /// The posts of a peer before the operation in which this rank is.
+    [[nodiscard]] std::uint32_t posts_of(int peer, int rank) const {
+        return ranks_[index(peer)].posts_each * ranks_[index(rank)].operation;
+    }
+    /// A rank that the step awaits and that has not posted; -1: none.
+    [[nodiscard]] int lacking(int rank, const Step& step) const {
+        for (int peer = 0; peer < program_.world; ++peer)
+            if (awaits(step, rank, peer) && ranks_[index(peer)].posts <= posts_of(peer, rank) + step.part) return peer;
+        return -1;
+    }
+    void hear(int rank, int other, std::uint32_t posts) {
+        std::uint32_t& known = ranks_[index(rank)].known[index(other)];
+        known = std::max(known, posts);
+        if (words_ != 0) heard_[index(rank) * words_ + index(other) / 64] |= std::uint64_t{1} << (index(other) % 64);
     }
 
     void copy(int rank, const Step& step) {
@@ -325,11 +361,12 @@ private:
         for (int rank = 0; rank < program_.world; ++rank) {
             const Rank& state = ranks_[index(rank)];
             if (state.operation == operations) continue;
-            for (int other = 0; other < program_.world; ++other) {
-                if (ranks_[index(other)].posts >= state.posts) continue;
-                return report_.add(concat({"deadlock: rank ", rank, " awaits ", state.posts, " posts in round ",
-                                           state.round, ", rank ", other, " makes ", ranks_[index(other)].posts}));
-            }
+            const Step& step = state.steps[state.step];
+            const int other = step.kind == StepKind::await ? lacking(rank, step) : -1;
+            if (other < 0) continue;
+            const std::uint32_t made = ranks_[index(other)].posts, before = posts_of(other, rank);
+            return report_.add(concat({"deadlock: rank ", rank, " awaits ", step.part + 1, " posts in round ",
+                                       state.round, ", rank ", other, " makes ", made < before ? 0 : made - before}));
         }
     }
 
@@ -341,7 +378,6 @@ private:
     ContributionSets sets_;
     std::vector<Rank> ranks_;
     std::vector<Cell> input_, output_, posted_;
-    std::vector<std::size_t> reached_; ///< the number of ranks that have posted at least this often
     std::size_t words_ = 0;
     std::vector<std::uint64_t> heard_;
 };

@@ -61,7 +61,9 @@ inline std::string describe(const Step& step) {
     case StepKind::post:
         if (step.source.count != 0) text += concat({" with ", describe(step.source)});
         break;
-    case StepKind::await: break;
+    case StepKind::await:
+        if (step.peer != everyone) text += concat({" ", peer});
+        break;
     case StepKind::combine_peers:
         text += concat({" ", describe(step.source), " of all ranks into ", describe(step.target), " of ", peer});
         break;
