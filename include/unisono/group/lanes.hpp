@@ -146,6 +146,8 @@ inline PeersView peers_view(const GroupContext& group, const OperationRequest& r
     operation.peers_view = peers_view(group, request);
     operation.messages = {};
     operation.rooted = has_root(plan.collective()) && group.size() > 1;
+    operation.reads_alone =
+        operation.rooted && plan.staged() && plan.collective() == Collective::reduce && plan.shape().root == group.rank;
     if (maps_peers && plan.staged() && group.size() > 1)
         operation.messages =
             group.board.messages(group.size(), posted_bytes(plan.collective(), request), operation.rooted);

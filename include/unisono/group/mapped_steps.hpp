@@ -53,8 +53,8 @@ inline bool post_small(OperationState& operation, const LaneState& lane, std::ui
     GroupContext& group = *operation.group;
     const FlaggedMessage to = operation.message_of(group.rank);
     if (group.mapped_completed != operation.mapped_index) return false; // a message says that all older ones are done
-    if (operation.rooted && step + 1 < lane.steps.size() && lane.steps[step + 1].kind == schedule::StepKind::await) {
-        operation.posted = operation.source_of(lane, step); // of a root that combines: no other rank reads it
+    if (operation.reads_alone) {
+        operation.posted = operation.source_of(lane, step);
         return true;
     }
     if (!is_left_by_all(group, operation.mapped_index, operation.messages.depth()))

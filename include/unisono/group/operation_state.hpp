@@ -156,6 +156,7 @@ struct OperationState {
     std::uint32_t short_signature = 0;
     std::uint32_t history = 0; ///< a hash of its sequence number and its group's history
     bool rooted = false;       ///< a rank may complete it before others have started it
+    bool reads_alone = false;  ///< no other rank reads what this rank posts beside its flag
     std::uint32_t number = 0;  ///< in its engine; tokens contain it
     bool is_free = true;       ///< its group may use it
     CallKey key;               ///< of the call for which it is prepared; none: a handle has it, not its group

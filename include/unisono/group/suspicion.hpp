@@ -92,7 +92,8 @@ inline std::string_view name_of_call(const Signature& signature) {
 [[gnu::cold]] inline bool find_earlier_difference(const GroupContext& group, std::uint64_t before, Fault& found) {
     const Announcements& all = group.announcements;
     if (!all) return false;
-    for (std::uint64_t each = before - std::min<std::uint64_t>(before, Announcements::depth); each < before; ++each) {
+    const std::uint64_t first = before - std::min<std::uint64_t>(before, Announcements::depth);
+    for (std::uint64_t each = std::max<std::uint64_t>(first, 1); each < before; ++each) {
         Signature own, theirs;
         for (int peer = 0; all.find(group.rank, each, own) && peer < group.size(); ++peer) {
             if (!all.find(peer, each, theirs) || theirs == own) continue;
@@ -147,9 +148,11 @@ inline bool awaits(Endpoint& endpoint, int peer) {
     const LaneState& lane = operation.lane_slots[0];
     if (lane.cursor >= lane.steps.size()) return true;
     const schedule::Step& step = lane.steps[lane.cursor];
-    if (step.kind == schedule::StepKind::post) // for the slowest, until this rank may write its flag
-        return operation.group->board.completed(peer).load(std::memory_order_relaxed) < operation.mapped_index;
-    return step.peer == schedule::everyone || step.peer == peer;
+    if (step.kind == schedule::StepKind::post) { // for the slowest, until this rank may write its flag
+        const std::uint64_t depth = operation.messages ? operation.messages.depth() : MappedBoard::depth;
+        return operation.group->board.completed(peer).load(std::memory_order_relaxed) + depth <= operation.mapped_index;
+    }
+    return step.peer == schedule::everyone || step.peer == peer || step.peer == operation.group->rank;
 }
 
 /// The fault of a timeout. It blames a rank that holds up the operation, the first that has not
@@ -222,18 +225,21 @@ inline bool awaits(Endpoint& endpoint, int peer) {
 }
 
 /// A mismatch that shows in the word of a peer's small message. The message does not contain the
-/// peer's signature.
-[[gnu::cold]] inline Fault mismatch_in_words(const OperationState& operation, int peer) {
+/// peer's signature. `earlier`: it is this rank's, so an earlier operation with a root differed,
+/// and is no longer announced.
+[[gnu::cold]] inline Fault mismatch_in_words(const OperationState& operation, int peer, bool earlier) {
     Fault fault = mismatch(*operation.group, peer, operation.sequence, operation.signature, operation.signature);
-    fault.message = concat({"rank ", fault.rank, " called ", describe(operation.signature),
-                            operation.signature.trainer() == 0 ? "" : in_trainer(operation.signature), ", rank ",
-                            fault.peer, " something else"});
+    fault.message =
+        concat({"rank ", fault.rank, " called ", describe(operation.signature),
+                operation.signature.trainer() == 0 ? "" : in_trainer(operation.signature), ", rank ", fault.peer,
+                earlier ? " did so, too, but an earlier broadcast, reduce, gather or scatter of theirs differed"
+                        : " something else"});
     return fault;
 }
 
-/// Looks for a peer that started another operation under the same number: in its announcements, of
-/// which only the last are kept; in messages that arrived early; and in the word of its small
-/// message, which stays until the operation is done.
+/// Looks for a peer that started another operation under the same number, or had another history:
+/// in its announcements, of which only the last are kept; in messages that arrived early; and in
+/// its flag, which stays until the operation is done.
 [[gnu::cold]] inline bool find_difference(Endpoint& endpoint, const OperationState& operation, Fault& found) {
     const GroupContext& group = *operation.group;
     if (operation.point_to_point) return false;
@@ -253,10 +259,17 @@ inline bool awaits(Endpoint& endpoint, int peer) {
                 group.world_rank(peer), group.id, static_cast<std::uint32_t>(operation.sequence) & 0x7fffffffu);
             if (theirs != nullptr && differs(peer, *theirs)) return true;
         }
-        if (!operation.messages || known || !started) continue; // else the peer has not announced it yet
-        const std::uint64_t word = operation.message_of(peer).word(0).load(std::memory_order_acquire);
-        if (word >> 32 != operation.first_word() >> 32 || word == operation.first_word()) continue;
-        found = mismatch_in_words(operation, peer);
+        if (!started || operation.request.plan == nullptr || !operation.request.plan->mapped()) continue;
+        if (operation.messages) {
+            const std::uint64_t word = operation.message_of(peer).word(0).load(std::memory_order_acquire);
+            if (word >> 32 != operation.first_word() >> 32 || word == operation.first_word()) continue;
+            found = mismatch_in_words(operation, peer, known);
+        } else {
+            const MappedLine& line = group.board.line(peer, operation.mapped_index);
+            if (line.turn.load(std::memory_order_acquire) / 4 != operation.mapped_index + 1) continue;
+            if (line.history == operation.history || !(line.signature == operation.signature)) continue;
+            found = mismatch_in_words(operation, peer, true);
+        }
         return true;
     }
     return false;

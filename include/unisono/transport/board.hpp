@@ -75,9 +75,10 @@ public:
         log.latest.store(sequence, std::memory_order_relaxed);
     }
 
-    /// The signature of a rank's operation; false if the rank has not started it, or its entry was
-    /// overwritten.
+    /// The signature of a rank's operation, numbered from 1; false if the rank has not started it,
+    /// or its entry was overwritten.
     [[nodiscard]] bool find(int rank, std::uint64_t sequence, Signature& signature) const noexcept {
+        if (sequence == 0) return false; // of an entry that is being written, or never was
         const Entry& entry = ranks_[static_cast<std::size_t>(rank)].entries[sequence % depth];
         if (entry.sequence.load(std::memory_order_acquire) != sequence) return false;
         Words words{};

@@ -301,6 +301,55 @@ BOOST_AUTO_TEST_CASE(a_timeout_names_the_rank_that_is_late) {
     }
 }
 
+// A rank that is behind, but not so far that others must wait for it, is not to blame.
+BOOST_AUTO_TEST_CASE(a_timeout_does_not_name_a_rank_that_is_only_behind) {
+    const campaign::Watchdog watchdog("a timeout", 60);
+    for (const std::size_t count : {10u, 10'000u})
+        fails(
+            0, 3, un::ErrorCode::timeout, {"never started by rank 2"},
+            [&](auto& group) {
+                std::vector<float> data(count);
+                un::barrier(group);
+                if (group.rank() == 2) std::this_thread::sleep_for(1500ms);
+                for (int i = 0; i < 20; ++i) {
+                    if (group.rank() == 1 && i == 2) std::this_thread::sleep_for(1200ms);
+                    un::broadcast(group, data, 0);
+                }
+            },
+            400ms);
+}
+
+// Each of two ranks takes itself for the root. So many calls follow in which nobody finds it that
+// the differing one is no longer announced.
+BOOST_AUTO_TEST_CASE(a_mistake_that_is_long_past) {
+    for (std::uint64_t draw = 0; draw < 4; ++draw) {
+        const campaign::Watchdog watchdog("a mistake", 60);
+        fails(draw, 2, un::ErrorCode::mismatch, {"all_reduce", "an earlier broadcast"}, [&](auto& group) {
+            std::vector<int> few(4);
+            un::broadcast(group, few, group.rank());
+            // Rank 1 starts when all data are there: a rank that waits in one of them finds it
+            // there.
+            std::vector<std::vector<int>> many(80, few);
+            std::vector<un::Operation> open;
+            if (group.rank() == 1) un::receive(group, few, 0);
+            for (auto& each : many) open.push_back(un::start_broadcast(group, each, 0, un::TreeSchedule{}));
+            if (group.rank() == 0) un::send(group, few, 1);
+            for (auto& each : open) each.wait();
+            few.resize(draw < 2 ? 4 : 10'000);
+            un::all_reduce(group, few);
+        });
+    }
+}
+
+BOOST_AUTO_TEST_CASE(no_operation_has_the_number_0) {
+    un::detail::Announcements::Rank ranks[2];
+    const un::detail::Announcements all(ranks);
+    un::Signature found;
+    BOOST_TEST(!all.find(0, 0, found));
+    all.announce(0, 64, found); // in the place of number 0
+    BOOST_TEST((all.find(0, 64, found) && !all.find(0, 0, found)));
+}
+
 // A rank throws while others are ahead of it, or wait for it in another operation.
 BOOST_AUTO_TEST_CASE(exceptions_of_ranks_that_others_are_ahead_of) {
     for (std::uint64_t seed = first_seed(), end = seed + seeds(20); seed < end; ++seed) {

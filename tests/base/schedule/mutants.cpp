@@ -141,6 +141,21 @@ BOOST_AUTO_TEST_CASE(unedited_copies_are_proven) {
     BOOST_TEST(verify<NaiveDoubling<false>>(4).proven());
 }
 
+// A writer must wait for every reader, however many others it has waited for.
+BOOST_AUTO_TEST_CASE(root_that_awaits_one_reader_of_many) {
+    for (int world = 3; world <= 5; ++world)
+        for (int awaited = 1; awaited < world; ++awaited)
+            check_any(verify_edited<Mapped<un::Collective::broadcast>>(world, 0,
+                                                                       [&](int rank, Edited& s) {
+                                                                           for (auto& round : s.all)
+                                                                               for (Step& step : round)
+                                                                                   if (rank == 0 &&
+                                                                                       step.kind == StepKind::await)
+                                                                                       step.peer = awaited;
+                                                                       }),
+                      "data race");
+}
+
 BOOST_AUTO_TEST_CASE(dropped_send) {
     const auto report = verify_edited<RingAllReduce>(4, 0, [](int rank, Edited& s) {
         if (rank == 2) s.all[3].erase(s.all[3].begin());

@@ -69,7 +69,7 @@ private:
     struct Cell {
         Value value;
         Access writer;
-        Access reader, other_reader; ///< the reads after most posts, of two different ranks
+        std::vector<Access> readers; ///< the last read of each rank that reads it
     };
     struct Rank {
         std::uint32_t operation = 0, round = 0;
@@ -131,26 +131,19 @@ private:
         return from.value;
     }
 
-    /// The proof may see reads in another order than a run does. The read after most posts is the
-    /// last that a writer has to wait for, and a writer's own read does not count.
     static void note_read(Cell& from, const Access& now) {
-        if (from.reader.rank == now.rank || from.reader.rank < 0) {
-            from.reader = now;
-        } else if (now.posts >= from.reader.posts) {
-            from.other_reader = from.reader;
-            from.reader = now;
-        } else if (from.other_reader.rank == now.rank || now.posts >= from.other_reader.posts) {
-            from.other_reader = now;
-        }
+        for (Access& before : from.readers)
+            if (before.rank == now.rank) return void(before = now);
+        from.readers.push_back(now);
     }
 
     void write(int rank, int owner, Buffer where, std::uint32_t block, const Value& value, bool user = false) {
         Cell& to = cell(owner, where, block, ranks_[index(rank)].operation % most_ahead);
         const char* who = user ? "the caller " : "";
-        for (const Access* access : {&to.reader, &to.other_reader})
-            if (!ordered(*access, rank))
+        for (const Access& access : to.readers)
+            if (!ordered(access, rank))
                 fail(concat({"data race: ", who, "writes ", describe_cell(owner, where, block), " while rank ",
-                             access->rank, " may read it"}));
+                             access.rank, " may read it"}));
         if (!ordered(to.writer, rank))
             fail(concat({"data race: ", who, "writes ", describe_cell(owner, where, block), " while rank ",
                          to.writer.rank, " may write it"}));
