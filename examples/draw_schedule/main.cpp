@@ -38,7 +38,7 @@ void add(Menu& menu) {
             return un::schedule::schedule_of<What>(Family{}, shape);
         };
         return Picture{un::schedule::draw(ranks, root, make), un::schedule::verify(ranks, root, make),
-                       make({ranks, 0, root}).cost()};
+                       un::schedule::cost_of_rank(make({ranks, 0, root}))};
     };
 }
 

@@ -32,7 +32,7 @@ private:
     /// Starts the sum of all ranks' parameters, which runs while this rank trains.
     void send() {
         in_flight_.wait(); // an obsolete sum, if the training went back
-        this->for_each_parameter([](T& parameter, T& sent, T& sum) { sum = sent = parameter; }, sent_, sum_);
+        this->for_each_element([](T& parameter, T& sent, T& sum) { sum = sent = parameter; }, sent_, sum_);
         in_flight_ = this->start_sum(sum_);
     }
     /// Takes the mean of what all ranks sent, and adds what this rank has learned since.
@@ -40,7 +40,7 @@ private:
         in_flight_.wait();
         const T ranks = static_cast<T>(this->training().world().size());
         const auto take = [=](T& parameter, T& sent, T& sum) { parameter = sum / ranks + (parameter - sent); };
-        this->for_each_parameter(take, sent_, sum_);
+        this->for_each_element(take, sent_, sum_);
     }
 
     Policy policy_;

@@ -13,7 +13,7 @@ public:
 
     void before() {
         if (this->own() != 0) return; // else the ranks have just synchronised
-        this->for_each_parameter([](T& parameter, T& centre) { centre = parameter; }, centre_);
+        this->for_each_element([](T& parameter, T& centre) { centre = parameter; }, centre_);
     }
     [[nodiscard]] bool after(unisono::Verdict) {
         if (this->count_update() % policy_.steps == 0) average();
@@ -22,7 +22,7 @@ public:
     void synchronise() {
         if (!this->begin_synchronisation()) return;
         average();
-        this->for_each_parameter([](T& parameter, T& centre) { parameter = centre; }, centre_);
+        this->for_each_element([](T& parameter, T& centre) { parameter = centre; }, centre_);
         this->count_synchronisation();
     }
     [[nodiscard]] std::size_t bytes() const { return 2 * centre_.size() * sizeof(T); }
@@ -34,10 +34,10 @@ private:
             distance = parameter - centre;
             parameter -= strength * distance;
         };
-        this->for_each_parameter(move_rank, centre_, distance_);
+        this->for_each_element(move_rank, centre_, distance_);
         this->start_sum(distance_).wait();
         const auto move_centre = [=](T&, T& centre, T& distances) { centre += strength * distances; };
-        this->for_each_parameter(move_centre, centre_, distance_);
+        this->for_each_element(move_centre, centre_, distance_);
     }
 
     Policy policy_;

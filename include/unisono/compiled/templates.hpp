@@ -131,8 +131,8 @@ namespace {
 [[gnu::constructor]] void refuse_both_modes() {
     if (&unisono_compiled_without_the_library == nullptr) return;
     std::fputs("unisono: found files of this program that include the library as headers alone, and files in compiled "
-               "mode. Required: one mode for all. Why: both would have their own copies of the same functions. Link "
-               "every target to unisono::compiled, or none.\n",
+               "mode. Required: one mode for all. Why: both would have their own copies of the same functions. "
+               "Compile every file with -D UNISONO_COMPILED (the target unisono::compiled does), or none.\n",
                stderr);
     std::_Exit(1);
 }

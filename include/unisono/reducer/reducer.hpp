@@ -112,7 +112,7 @@ concept scatters_sums =
 
 /// The run of a reducer that uses one family of schedules for sums over all ranks, and one for sums
 /// to an owner. A reducer with a schedule of your own returns it from `start`, with TreeSchedule as
-/// the second family if the first offers neither reduce nor broadcast.
+/// the second family unless the first offers reduce and broadcast.
 template <class ToAll, class ToOwner = ToAll>
 struct ScheduledReduction {
     ToAll to_all;

@@ -114,7 +114,8 @@ concept schedule_family = detail::copyable_value<F> && detail::comparable_value<
     requires schedule::detail::lists_schedules<typename F::schedules>;
 };
 
-/// The family of these schedules of your own. It has the name of the first.
+/// The family of these schedules of your own. It has the name of the first. Each is made from its
+/// shape alone; a family of schedules with parameters has `make` (schedule_of).
 ///
 ///     un::all_reduce(world, gradient, un::Sum{}, un::OwnSchedule<MyAllReduce>{});
 template <class First, class... Others>

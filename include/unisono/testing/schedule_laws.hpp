@@ -10,6 +10,7 @@
 #include "unisono/testing/testing.hpp"
 
 #include <exception>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,7 @@ Violations schedule_laws(const F& family, const ScheduleTrial& trial = {}) {
         constexpr Collective what = each;
         const auto make = [&](const schedule::Shape& shape) { return schedule::schedule_of<what>(family, shape); };
         for (const int world : trial.worlds) {
-            for (const int root : {0, world / 2, world - 1}) {
+            for (const int root : std::set{0, world / 2, world - 1}) {
                 if (found.full() || (root != 0 && !has_root(what))) continue;
                 try {
                     for (const std::string& one : schedule::verify(world, root, make).violations) found.add(one);

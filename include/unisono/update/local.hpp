@@ -71,15 +71,15 @@ protected:
     void count_synchronisation() { ++synchronisations_; }
     void set_synchronisations(std::uint64_t synchronisations) { synchronisations_ = synchronisations; }
 
-    /// Memory for one element per parameter, which the group can sum in place.
+    /// Zeroed memory for one element per element of the parameters. The group can sum it in place.
     [[nodiscard]] auto allocate_array() const {
         using Element = typename Training::Element;
         return this->training().kernels().template allocate<Element>(this->training().flat().count());
     }
-    /// Calls body(parameter, a, b, ...) for each parameter, with the elements at its position in
-    /// such arrays. On the host only.
+    /// Calls body(element, a, b, ...) for each element of the parameters, with those at its position
+    /// in such arrays. On the host only.
     template <class Body, class... Arrays>
-    void for_each_parameter(Body body, Arrays&... arrays) const {
+    void for_each_element(Body body, Arrays&... arrays) const {
         this->training().flat().visit({0, this->training().flat().count()}, [&](const auto& one) {
             for (std::size_t i = 0; i < one.count; ++i) body(one.parameters[i], arrays.data()[one.flat + i]...);
         });

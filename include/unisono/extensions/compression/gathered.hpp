@@ -22,7 +22,8 @@ UNISONO_NAMESPACE_BEGIN
 /// The functions that GatheredRun calls:
 /// - `message_bytes(count)`: the bytes of a message for `count` elements, at least 1;
 /// - `encode(rest, message)`: `rest` is the gradient, and what earlier messages have left over of
-///   it. Writes a message, and leaves in `rest` what the message does not say;
+///   it. Writes a message, and leaves in `rest` exactly what the message does not say. A format
+///   without error feedback needs a run of its own;
 /// - `add(message, sum)`: adds what a message says to as many elements.
 template <class P, class T>
 concept gathered_format = requires(const P& policy, std::span<T> elements, std::span<std::byte> message,

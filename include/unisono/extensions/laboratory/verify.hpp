@@ -17,8 +17,8 @@
 ///   if every step blocks;
 /// - `cost()`, if there is one, equals the counted cost.
 ///
-/// Cost: about 50 ns per step and block; memory for world x blocks values. For tests, not for
-/// programs.
+/// Cost: about 50 ns per step and block; memory for world x blocks values; over mapped memory, both
+/// times the number of ranks that read a block. For tests, not for programs.
 
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/laboratory/verify/mapped.hpp"

@@ -104,6 +104,7 @@ struct Program {
     bool mapped = false;
     bool single_blocks = false;
     bool staged = false;
+    bool claims_cost = false;
     int world = 1;
     int root = 0;
     std::uint32_t blocks = 0;
@@ -150,6 +151,7 @@ Program forget_type(int world, int root, const Factory& make) {
     program.mapped = Schedule::mapped;
     program.single_blocks = Schedule::single_blocks;
     program.staged = is_staged<Schedule>;
+    program.claims_cost = requires(const Schedule& schedule) { schedule.cost(); };
     program.world = world;
     program.root = root;
     program.factory = &make;
@@ -186,8 +188,9 @@ struct Journal {
     void fail(const std::string& text) { report.add(place.text() + text); }
 };
 
-/// Compares a rank's counted cost with the claimed one.
+/// Compares a rank's counted cost with the claimed one, if the schedule claims one.
 inline void compare_cost(const Program& program, int rank, const Cost& counted, Report& report) {
+    if (!program.claims_cost) return;
     const Cost& claimed = program.at(rank).cost;
     const auto compare = [&](const char* what, std::uint64_t claim, std::uint64_t count) {
         if (claim != count)
