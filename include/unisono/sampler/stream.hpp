@@ -104,9 +104,9 @@ UNISONO_CERTIFY(sample_stream<SampleStream>);
 
 /// The stream of a sampler with an order of its own, each sample once: dealt out as by
 /// SequentialSampler. `sampler.draw(epoch, order)` turns the numbers 0 to data_size - 1 in `order`
-/// into the order of that epoch. It is called whenever the stream moves to another epoch; it depends
-/// on nothing else, and does not allocate. Memory: a copy of the sampler, 8 bytes per sample, and
-/// the indices of two micro-batches.
+/// into the order of that epoch. It is called whenever the stream moves to another epoch; it
+/// depends on nothing else, and does not allocate. Memory: a copy of the sampler, 8 bytes per
+/// sample, and the indices of two micro-batches.
 template <class Sampler>
 class OrderedStream : SampleStream {
     static_assert(

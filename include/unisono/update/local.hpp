@@ -76,8 +76,8 @@ protected:
         using Element = typename Training::Element;
         return this->training().kernels().template allocate<Element>(this->training().flat().count());
     }
-    /// Calls body(element, a, b, ...) for each element of the parameters, with those at its position
-    /// in such arrays. On the host only.
+    /// Calls body(element, a, b, ...) for each element of the parameters, with those at its
+    /// position in such arrays. On the host only.
     template <class Body, class... Arrays>
     void for_each_element(Body body, Arrays&... arrays) const {
         this->training().flat().visit({0, this->training().flat().count()}, [&](const auto& one) {

@@ -327,8 +327,8 @@ private:
         while (slot.program.calls[end].open) ++end;
         ++end;
         std::string why;
-        const bool good = enqueue_calls(communicator, slot.program, slot.cursor, end, stream_.get(), weighted_, why);
-        slot.cursor = end;
+        const std::size_t first = std::exchange(slot.cursor, end); // before: a kernel may run, and throw
+        const bool good = enqueue_calls(communicator, slot.program, first, end, stream_.get(), weighted_, why);
         if (!good) fail(why, communicator);
         return good;
     }
