@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(a_device_that_cannot_be_used_is_not_added) {
                 std::optional<stand_in::Scene> scene;
                 if (who == 2) scene.emplace(stand_in::Behaviour{.devices = finds_none ? 0 : 8, .streams = finds_none});
                 const int rank = who == 2 ? -1 : who;
-                return be_rank<un::Cuda<un::Tcp>>(rank, 2, folder.path(), patient(), told[who], [](auto& world) {
+                return be_rank<un::Cuda<un::Tcp>>(rank, 2, folder.path(), patient(), told[who], [&](auto& world) {
                     // Slowly, until the applicant has ended.
                     return train(world,
                                  [&](const un::UpdateReport&) { ::usleep(told[2].text[0] == 0 ? 300'000 : 1'000); });
