@@ -41,6 +41,9 @@ public:
 
     Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const Settings& settings);
     ~Backend() override;
+    /// When the last strong reference ends. A weak one, such as that of `shut_down_all`, keeps the
+    /// destructor from running.
+    void release_resources() override { end(options_->timeout); }
 
     const std::string getBackendName() const override { return "unisono"; }
     c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }

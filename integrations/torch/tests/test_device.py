@@ -416,22 +416,36 @@ def interpreter_waits_for_device():
     return True
 
 
+def movers():
+    """The number of process groups that have not ended."""
+    names = []
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/comm") as file:
+            names.append(file.read().strip())
+    return names.count("unisono-mover")
+
+
 def group_ends_in_its_own_thread():
-    """The last call's tensor has the last reference to the process group."""
+    """The last call's input, which its work does not keep, has the last reference to the process group."""
     rank, stream = dist.get_rank(), CurrentStream()
+    warm(stream)
+    before = movers()
     store = dist.PrefixStore("another", dist.distributed_c10d._get_default_store())
     backend = _C.create(store, rank, 2, datetime.timedelta(seconds=20), "another", "auto", False, False, [], [])
     x = torch.ones(10)
     x.backend = backend
     if rank == 1:
         time.sleep(0.3)
-    work = backend.allreduce([x])
+    work = backend.allgather([[torch.ones(10), torch.ones(10)]], [x])
     ended = []
     weakref.finalize(x, ended.append, True)
     del x, work, backend
     until = time.monotonic() + 20
     while not ended:
         assert time.monotonic() < until, "the tensor was not freed"
+        time.sleep(0.01)
+    while movers() > before:
+        assert time.monotonic() < until, "the process group was not ended"
         time.sleep(0.01)
     warm(stream)
     return True
