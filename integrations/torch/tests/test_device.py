@@ -72,8 +72,10 @@ class CurrentStream:
                 yield
         else:
             self.library.stand_in_use_second_stream(1)
-            yield
-            self.library.stand_in_use_second_stream(0)
+            try:
+                yield
+            finally:
+                self.library.stand_in_use_second_stream(0)
 
 
 def tensor(values, **options):
@@ -336,7 +338,7 @@ def receive_is_too_late():
     warm(stream)
     x = torch.ones(10, device=DEVICE)
     if dist.get_rank() == 0:
-        time.sleep(4)
+        time.sleep(8)
         with contextlib.suppress(dist.DistBackendError):  # a small message may be on its way before the fault is seen
             dist.isend(x, 1).wait(datetime.timedelta(seconds=20))
         return True
@@ -350,12 +352,12 @@ def receive_is_too_late():
         if wait_first:
             work.wait()
         expect_error(lambda: work.wait(datetime.timedelta(seconds=20)), "timeout", "rank 0")
-        assert time.monotonic() - begun < 3.5
+        assert time.monotonic() - begun < 6
         stream.synchronize()
         assert x.isnan().all(), x[:3]
     else:
         raise AssertionError("a receive was taken after the fault")
-    time.sleep(3)
+    time.sleep(7)
     assert x.isnan().all(), x[:3]
     return True
 
@@ -386,7 +388,7 @@ def send_of_another_stream():
     x, y = torch.ones(10, device=DEVICE), torch.ones(10, device=DEVICE)
     took = 0.0
     if rank == 0:
-        stream.hold(2.0)
+        stream.hold(6.0)
     work = dist.all_reduce(x, async_op=True)
     with stream.second():
         if rank == 0:
@@ -732,7 +734,7 @@ class Device(unittest.TestCase):
         run(2, late_receives)
 
     def test_send_passes_collectives(self):
-        self.assertLess(run(2, send_of_another_stream)[1], 1.5)
+        self.assertLess(run(2, send_of_another_stream)[1], 4)
 
     @unittest.skipIf(DEVICE == "cuda", "only the stand-in's calls wait when they are told to")
     def test_calls_that_wait_for_device(self):
