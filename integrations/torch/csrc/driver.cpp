@@ -220,9 +220,8 @@ void Driver::shut_down() {
     retire(std::move(leaving));
 }
 
-bool Driver::has_failed() {
+bool Driver::has_failed() const {
     refuse_other_process();
-    const Lock lock(*this);
     return failed_;
 }
 

@@ -95,7 +95,8 @@ public:
     void abort(const std::string& why);
     /// Says goodbye to the other ranks. What is in flight fails.
     void shut_down();
-    [[nodiscard]] bool has_failed();
+    /// Takes no lock.
+    [[nodiscard]] bool has_failed() const;
     /// Throws in a forked child of the process that joined the group.
     void refuse_other_process() const;
 
@@ -131,7 +132,7 @@ private:
     int waiters_ = 0;
     bool asleep_ = false;
     bool ending_ = false;
-    bool failed_ = false;
+    std::atomic<bool> failed_{false};
     std::thread thread_;
 };
 

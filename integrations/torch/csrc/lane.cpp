@@ -414,13 +414,17 @@ bool Lane::move(Job& job, Held& held) {
         bool& blocked = collective ? held.collectives : held.sends;
         if (blocked && (collective || job.waits)) return false;
         if (job.waits && !job.ready.is_open()) {
-            if (un::steady_now() < job.deadline) {
+            const bool late = un::steady_now() >= job.deadline;
+            if (!late && !driver_->has_failed()) {
                 blocked = true;
                 return false;
             }
-            job.begun = true;
-            fail(job, c10::str("timeout: the device has not reached it within ", job.work->timeout.count(), " ms"));
-            return true;
+            if (late) {
+                job.begun = true;
+                fail(job, c10::str("timeout: the device has not reached it within ", job.work->timeout.count(), " ms"));
+                return true;
+            }
+            job.before.clear(); // the world throws its fault, and what these would read is not there yet
         }
         begin(job);
     }

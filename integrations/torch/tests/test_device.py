@@ -553,24 +553,34 @@ def one_is_late():
     return expect_error(lambda: dist.all_reduce(x), "timeout", "rank 1")
 
 
-def stream_is_stuck():
-    """The copy to pinned memory runs after the fault, and the result is NaN all the same."""
+def stream_is_stuck(end):
+    """The copy to pinned memory runs after the fault, and the result is NaN all the same. Calls behind it end with it."""
     use_device()
     stream = CurrentStream()
     warm(stream)
-    x = torch.ones(10, device=DEVICE)
+    rank, backend = dist.get_rank(), dist.group.WORLD._get_backend(torch.device(DEVICE))
+    store = dist.distributed_c10d._get_default_store()
+    x, y = torch.ones(10, device=DEVICE), torch.ones(10, device=DEVICE)
     begun = time.monotonic()
-    if dist.get_rank() == 0:
-        stream.hold(5)
+    if rank == 0:
+        stream.hold(8)
     work = dist.all_reduce(x, async_op=True)
+    options = dist.AllreduceOptions()
+    options.timeout = datetime.timedelta(seconds=60)
+    behind = backend.allreduce([y], options)
     work.wait()
     seen = []
     stream.enqueue(lambda: seen.append(x.clone()))
-    text = expect_error(lambda: work.wait(datetime.timedelta(seconds=20)), "rank 0")
-    assert time.monotonic() - begun < 4, "the error came no earlier than the stream"
+    store.set(f"rank {rank} has called", "yes")
+    if end == "abort" and rank == 0:
+        store.wait(["rank 1 has called"])
+        backend.abort()
+    for each in (work, behind):
+        expect_error(lambda: each.wait(datetime.timedelta(seconds=20)), "rank 0", end)
+        assert time.monotonic() - begun < 6, "the error came no earlier than the stream"
     stream.synchronize()
     assert seen[0].isnan().all(), seen[0][:3]
-    return text
+    return True
 
 
 def one_dies():
@@ -793,7 +803,10 @@ class Faults(unittest.TestCase):
         run(2, one_is_late, timeout_s=2)
 
     def test_stuck_stream_is_named(self):
-        run(2, stream_is_stuck, timeout_s=2)
+        run(2, stream_is_stuck, "timeout", timeout_s=2)
+
+    def test_abort_reaches_stuck_stream(self):
+        run(2, stream_is_stuck, "abort")
 
     def test_killed_rank_is_named(self):
         self.assertLess(run(2, one_dies, may_die=(1,))[0], 20)
