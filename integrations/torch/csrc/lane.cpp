@@ -320,6 +320,7 @@ void Lane::enqueue_output(Job& job) {
     DeviceWork& outer = *job.outer;
     Job::Output output = Job::Output::failed;
     std::exception_ptr failed = {};
+    std::string why;
     try {
         const c10d::OpType type = outer.retrieveOpType();
         device::Stream& out = streams_of(outer.device_).last(type);
@@ -339,11 +340,13 @@ void Lane::enqueue_output(Job& job) {
         const std::lock_guard lock(outer.mutex_);
         outer.end_ = std::move(last);
         output = Job::Output::enqueued;
-    } catch (...) {
+    } catch (const std::exception& error) {
         failed = std::current_exception();
+        why = error.what();
     }
     {
         const std::lock_guard lock(mutex_);
+        job.why = std::move(why);
         job.output = output; // from now on the mover may end it
     }
     if (failed != nullptr) std::rethrow_exception(failed);
@@ -445,7 +448,7 @@ void Lane::run() {
         for (auto job = jobs_.begin(); job != jobs_.end();) {
             const Job::Output output = job->output;
             const std::string broken =
-                output == Job::Output::failed ? "its work was not enqueued on the device" : device_failed_;
+                output == Job::Output::failed ? "its work was not enqueued on the device: " + job->why : device_failed_;
             lock.unlock();
             const bool was_over = job->over;
             bool has_ended = false;

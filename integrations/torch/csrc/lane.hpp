@@ -137,6 +137,7 @@ public:
         // Guarded by `mutex_`:
         enum class Output { later, enqueued, failed };
         Output output = Output::later; ///< the device's part after `word`
+        std::string why = {};          ///< it has failed
 
         // The mover's:
         bool begun = false;

@@ -650,6 +650,25 @@ def device_is_lost():
     return True
 
 
+def receive_cannot_be_copied():
+    """Nobody waits for it, and the error says why its copies were not enqueued."""
+    stream, store = CurrentStream(), dist.distributed_c10d._get_default_store()
+    warm(stream)
+    x = torch.ones(10)
+    if dist.get_rank() == 1:
+        work = dist.irecv(x, 0)
+        stream.library.stand_in_lose_device()
+        store.set("the device is lost", "yes")
+        until = time.monotonic() + 20
+        while not work.is_completed():
+            assert time.monotonic() < until, "the error was not seen"
+            time.sleep(0.01)
+        return expect_error(work.wait, "recv", "LaunchFailure")
+    store.wait(["the device is lost"])
+    dist.send(x, 1)
+    return expect_error(lambda: dist.all_reduce(x, async_op=True).wait(datetime.timedelta(seconds=20)), "rank 1", "LaunchFailure")
+
+
 def early_wait():
     """A wait with a timeout is of the host, and no fault."""
     use_device()
@@ -826,6 +845,10 @@ class Faults(unittest.TestCase):
     @unittest.skipIf(DEVICE == "cuda", "only the stand-in can lose a device")
     def test_lost_device(self):
         run(2, device_is_lost)
+
+    @unittest.skipIf(DEVICE == "cuda", "only the stand-in can lose a device")
+    def test_receive_cannot_be_copied(self):
+        run(2, receive_cannot_be_copied)
 
     def test_early_wait_is_no_fault(self):
         self.assertEqual(run(2, early_wait), [[2.0] * 10] * 2)
