@@ -151,7 +151,7 @@ void DeviceWork::abort() {
 }
 
 void DeviceWork::conclude(std::exception_ptr failed) {
-    if (std::exchange(is_concluded_, true)) return;
+    if (is_concluded_.exchange(true)) return;
     finish(failed);
     if (future_is_taken_.exchange(true)) return;
     run_callback(level_, [self = c10::intrusive_ptr<DeviceWork>::reclaim_copy(this), failed] {

@@ -70,7 +70,8 @@ public:
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
     uint64_t getSequencenumber() const override { return sequence_; }
     std::chrono::milliseconds getTimeout() const override { return timeout_; }
-    /// The host need not wait for it any more. The first call counts.
+    /// The host need not wait for it any more. The first call counts: if the device's part was not
+    /// enqueued, the mover and the caller call this.
     void conclude(std::exception_ptr failed);
 
     bool host_waits = false;
@@ -86,7 +87,7 @@ private:
     at::Device device_;
     c10::intrusive_ptr<c10::ivalue::Future> future_;
     std::atomic<bool> future_is_taken_ = false; ///< by what completes it
-    bool is_concluded_ = false;
+    std::atomic<bool> is_concluded_ = false;
     int level_ = 0; ///< see `run_callback`
     std::uint64_t sequence_ = 0;
     std::chrono::milliseconds timeout_{0};
