@@ -12,7 +12,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The value of a rank's flag after so many posts in this operation.
+/// The value of a rank's flag after `posts` posts of this operation.
 inline std::uint64_t turn_of(const OperationState& operation, std::uint32_t posts) {
     return (operation.mapped_index + 1) * 4 + posts;
 }
