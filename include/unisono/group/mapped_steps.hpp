@@ -74,7 +74,8 @@ inline bool post_small(OperationState& operation, const LaneState& lane, std::ui
     } else {
         write_pieces<56>(operation, to, from, bytes);
         // The next message is likely to have the same length, so its lines are fetched now; later
-        // each would cost a trip between cores. Their readers are done with them.
+        // each would cost a trip between cores. If a slow rank still reads what is in them, it pays
+        // for that with a trip.
         const FlaggedMessage next = operation.messages.of(group.rank, operation.small_number + 1);
         for (std::size_t at = 0; at * to.piece_bytes < bytes; ++at) prefetch_to_write(next.payload(at));
     }
