@@ -260,14 +260,30 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
     state().enqueue(stream, [=](Lock&) { std::memset(arena().seen(to), value, bytes); });
     return cudaSuccess;
 }
+// Of pageable memory the bytes are taken before the call returns, or they have arrived (CUDA
+// Runtime API, "API synchronization behavior", Memcpy, Asynchronous).
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-    const Lock lock(state().mutex);
+    Lock lock(state().mutex);
     if (state().is_lost(stream->device)) return fails(cudaErrorLaunchFailure);
     if (!state().behaviour.copies) return fails(cudaErrorInvalidValue);
     state().count_copy(bytes, kind);
     if (stream->untaken != 0) state().note("a copy was enqueued while NCCL had not taken a call before it");
-    state().enqueue(stream, [=](Lock&) { std::memmove(arena().seen(to), arena().seen(from), bytes); });
-    return cudaSuccess;
+    const bool now = stream->capture == nullptr;
+    if (now && kind == cudaMemcpyHostToDevice && state().is_pageable(from)) {
+        const auto* const first = static_cast<const std::byte*>(from);
+        state().enqueue(stream, [to, taken = std::vector(first, first + bytes)](Lock&) {
+            std::memcpy(arena().seen(to), taken.data(), taken.size());
+        });
+        return cudaSuccess;
+    }
+    const auto arrived = std::make_shared<bool>(false);
+    state().enqueue(stream, [=](Lock&) {
+        std::memmove(arena().seen(to), arena().seen(from), bytes);
+        *arrived = true;
+    });
+    if (!now || kind != cudaMemcpyDeviceToHost || !state().is_pageable(to)) return cudaSuccess;
+    state().changed.wait(lock, [&] { return *arrived || state().is_lost(stream->device); });
+    return *arrived ? cudaSuccess : fails(cudaErrorLaunchFailure);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {

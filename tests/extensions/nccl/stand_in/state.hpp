@@ -5,9 +5,11 @@
 #include "stand_in.hpp"
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -79,6 +81,13 @@ struct State {
         if (kind == cudaMemcpyDeviceToHost) counts.bytes_to_host += bytes, ++counts.copies_to_host;
         if (kind == cudaMemcpyHostToDevice) counts.bytes_to_device += bytes;
         if (kind == cudaMemcpyDeviceToDevice) counts.bytes_within += bytes;
+    }
+    /// Whether this is memory of the host that CUDA copies only while the caller waits.
+    [[nodiscard]] bool is_pageable(const void* address) const {
+        const auto after = pinned.upper_bound(const_cast<void*>(address));
+        if (after == pinned.begin()) return true;
+        const auto& [begin, bytes] = *std::prev(after);
+        return static_cast<const std::byte*>(address) >= static_cast<const std::byte*>(begin) + bytes;
     }
     [[nodiscard]] bool is_lost(int device) const { return device == behaviour.lost_device; }
     void note(const std::string& what) { misuse.push_back(what); }
