@@ -45,8 +45,7 @@ void mean_on_device(Group<Transport>& group, DeviceSpan<const T> in, DeviceSpan<
 /// Shapes: n elements on every rank. Cost with p ranks: ring 2(p-1) messages of n/p elements per
 /// rank; halving and doubling the same volume in 2 ceil(log2 p) rounds; tree 2 ceil(log2 p) rounds
 /// of n elements; native over mapped memory: each rank reads and writes n/p elements of every
-/// rank's memory, or writes one flag for up to 1400 bytes on two ranks, 2072 on three and four, and
-/// 592 on more.
+/// rank's memory, or writes one flag for up to 2072 bytes on two to four ranks, and 592 on more.
 /// Errors: bad_input (sizes, on this rank); mismatch, timeout, peer_lost, aborted, on every rank.
 /// `out` is then undefined.
 /// Determinism: all ranks get the same bits. For floats they depend on schedule, chunk size and

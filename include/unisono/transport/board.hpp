@@ -194,11 +194,8 @@ struct SmallMessages {
     alignas(128) FlaggedPiece<56> own[FlaggedMessages::places][own_pieces];
 
     /// The largest message for which all ranks read all messages, instead of one block of each.
-    /// Above this size reading blocks is as fast with two ranks; with more ranks reading whole
-    /// messages makes a rank wait more often.
-    static constexpr std::size_t best_bytes(int ranks) {
-        return ranks <= 2 ? 1400 : ranks <= most_together ? most_bytes : 592;
-    }
+    /// With many ranks reading whole messages makes a rank wait more often.
+    static constexpr std::size_t best_bytes(int ranks) { return ranks <= most_together ? most_bytes : 592; }
 };
 
 /// The mapped lines of a group. A line is reused after `depth` operations, when every rank has
