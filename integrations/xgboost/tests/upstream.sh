@@ -45,13 +45,12 @@ int main(int argc, char** argv) {
   return RUN_ALL_TESTS();
 }
 CC
-objects=()
 for file in "$build/upstream/main.cc" "$tests/collective/"*.cc; do
-    object=$build/upstream/$(basename "$file").o
-    objects+=("$object")
-    echo "$file" "$object"
-done | xargs -n 2 -P "${JOBS:-2}" sh -c 'exec ${CXX:-c++} -std=c++17 -O0 -fopenmp -DDMLC_LOG_CUSTOMIZE=1 -I '"$source/include -I $source/dmlc-core/include -I $build/dmlc-core/include -I $include"' -c "$0" -o "$1"'
-${CXX:-c++} -fopenmp "$build/upstream/"*.o $(find "$build/src/CMakeFiles/objxgboost.dir" -name '*.o') "$(find "$build" -name libdmlc.a)" \
+    printf '%s\0' "$file" "$build/upstream/$(basename "$file").o"
+done | xargs -0 -n 2 -P "${JOBS:-2}" sh -c 'exec ${CXX:-c++} -std=c++17 -O0 -fopenmp -DDMLC_LOG_CUSTOMIZE=1 -I "$1/include" \
+    -I "$1/dmlc-core/include" -I "$2/dmlc-core/include" -I "$3" -c "$4" -o "$5"' compile "$source" "$build" "$include"
+mapfile -d '' -t library < <(find "$build/src/CMakeFiles/objxgboost.dir" -name '*.o' -print0)
+${CXX:-c++} -fopenmp "$build/upstream/"*.o "${library[@]}" "$(find "$build" -name libdmlc.a)" \
     "$build/libunisono_c.a" -lgmock -lgtest -pthread -o "$build/upstream/tests_of_xgboost"
 [ $# != 0 ] || set -- shared_memory hosts tcp
 status=0
