@@ -1,4 +1,4 @@
-use_parts_of_unisono_run(options)
+target_link_libraries(${room_target} PRIVATE unisono_run_parts)
 # Mistakes that the compiler finds. compile_fail/check.py describes the format.
 if(NOT UNISONO_SANITIZED)
     set(check ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/compiling/compile_fail/check.py --include ${PROJECT_SOURCE_DIR}/include
