@@ -5,12 +5,12 @@
 
 The file says in comments what is expected:
 
-    // case: two_reducers           starts a case, compiled with -DCASE_two_reducers; without one, the file is one case
+    #ifdef CASE_two_reducers        starts a case, compiled with -DCASE_two_reducers
     // expect: <literal text>       must stand in the diagnostics of every compiler; any number of them
     // expect-gcc: <literal text>   the same for one compiler (also expect-clang)
     // expect-success               a control: this case must compile
 
-White space is compared loosely. A case without any expectation is an error of the file.
+A file without a case is one. White space is compared loosely. A case without any expectation is an error of the file.
 
 Cases that must be refused are first compiled all at once, as most of the work is the same for all: what a compiler says of the lines
 between `#ifdef CASE_x` and its `#endif`, or of what they instantiate, is what it says of that case. A case for which it lacks words is
@@ -27,7 +27,8 @@ from concurrent.futures import ThreadPoolExecutor
 FLAGS = ["-std=c++20", "-fsyntax-only", "-fdiagnostics-color=never", "-fmessage-length=0"]
 CONTEXT = re.compile(r"^In file included from |: In .*:$|: At global scope:$|^\S+:\d+:\d+:\s+(recursively )?required |^\s+from .*[:,]$")
 ERROR = re.compile(r": (fatal )?error: ")
-LINE = re.compile(r"^\s*//\s*(case|expect|expect-gcc|expect-clang|expect-success)(?::\s*(.*?))?\s*$")
+BEGIN = re.compile(r"\s*#\s*(?:ifdef\s+|if\s+defined\()CASE_(\w+)")
+LINE = re.compile(r"^\s*//\s*(expect|expect-gcc|expect-clang|expect-success)(?::\s*(.*?))?\s*$")
 
 
 class Case:
@@ -41,13 +42,13 @@ def parse(path):
     whole = Case("")
     cases = []
     for line in open(path):
+        if (begin := BEGIN.match(line)) and all(case.name != begin[1] for case in cases):
+            cases.append(Case(begin[1]))
         match = LINE.match(line)
         if not match:
             continue
         kind, text = match.groups()
-        if kind == "case":
-            cases.append(Case(text))
-        elif kind == "expect-success":
+        if kind == "expect-success":
             (cases[-1] if cases else whole).success = True
         else:
             (cases[-1] if cases else whole).expected.append((kind, text))

@@ -8,27 +8,23 @@
 namespace un = unisono;
 using Group = un::Group<un::InProcess>;
 
-// case: list
-// expect: unisono: found data of a collective that are neither contiguous nor one trivially copyable value.
 #ifdef CASE_list
+// expect: unisono: found data of a collective that are neither contiguous nor one trivially copyable value.
 void f(Group& group, std::list<float>& data) { un::broadcast(group, data, 0); }
 #endif
 
-// case: lost
-// expect: unisono: found arguments that this collective does not take. Required: the group, data that can be written
 #ifdef CASE_lost
+// expect: unisono: found arguments that this collective does not take. Required: the group, data that can be written
 void f(Group& group) { un::all_reduce(group, 1.0); }
 #endif
 
-// case: family_without_the_collective
-// expect: found: a schedule family without this collective; required: a schedule of this collective in the family's list
 #ifdef CASE_family_without_the_collective
+// expect: found: a schedule family without this collective; required: a schedule of this collective in the family's list
 void f(Group& group, std::vector<float>& data) { un::all_to_all(group, data, data, {}, {}, un::RingSchedule{}); }
 #endif
 
-// case: family_without_a_list
-// expect: found: a schedule family without this collective; required: a schedule of this collective in the family's list
 #ifdef CASE_family_without_a_list
+// expect: found: a schedule family without this collective; required: a schedule of this collective in the family's list
 struct Accessors {
     static constexpr std::string_view name = "accessors";
     friend bool operator==(const Accessors&, const Accessors&) = default;
@@ -37,9 +33,8 @@ struct Accessors {
 void f(Group& group, std::vector<float>& data) { un::all_reduce(group, data, un::Sum{}, Accessors{}); }
 #endif
 
-// case: family_that_cannot_make
-// expect: found: a schedule family with a member `make`; required: `template <class Schedule> Schedule make(const Shape&) const`
 #ifdef CASE_family_that_cannot_make
+// expect: found: a schedule family with a member `make`; required: `template <class Schedule> Schedule make(const Shape&) const`
 struct Unmade {
     static constexpr std::string_view name = "unmade";
     using schedules = un::schedule::List<un::schedule::RingAllReduce>;
@@ -52,9 +47,8 @@ struct Unmade {
 void f(Group& group, std::vector<float>& data) { un::all_reduce(group, data, un::Sum{}, Unmade{}); }
 #endif
 
-// case: views_and_own_functions
-// expect-success
 #ifdef CASE_views_and_own_functions
+// expect-success
 namespace user {
 void reduce(Group&, std::size_t) {}
 void broadcast(Group&, const char*) {}

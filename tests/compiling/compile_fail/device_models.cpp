@@ -73,20 +73,18 @@ template <class M, class Policies>
 inline constexpr bool asked =
     un::detail::DeviceRules::asserted<un::detail::ChosenTraining<un::Group<un::Nccl>, M, Policies>>;
 
-// case: transport
-// expect: unisono::Trainer: found a model on a device (its spans are DeviceSpan), with a group whose transport has no streams.
 #ifdef CASE_transport
+// expect: unisono::Trainer: found a model on a device (its spans are DeviceSpan), with a group whose transport has no streams.
 static_assert(!un::detail::DeviceRules::asserted<un::detail::ChosenTraining<un::Group<un::InProcess>, Model, Chosen>>);
 #endif
 
-// case: policies
+#ifdef CASE_policies
 // expect: unisono::Trainer: found a model on a device without stream(). Required: the stream on which it enqueues
 // expect: unisono::Trainer: found a model on a device, with a reducer whose verbs do not take DeviceSpan.
 // expect: unisono::Trainer: found a model on a device, with an update that declares neither `agrees` nor `on_device`.
 // expect: unisono::Trainer: found a model on a device, with a guard that does not declare `only_finite`.
 // expect: unisono::MasterWeights: found a model on a device, and no group. Required: MasterWeights(world, model).
 // expect: unisono::MasterWeights: found a model on a device, and a world whose ranks have no device.
-#ifdef CASE_policies
 static_assert(asked<Model, Chosen>);
 static_assert(!asked<WithoutStream, Chosen>);
 static_assert(!asked<Model, OfTheHost>);
@@ -96,8 +94,7 @@ void without_group(Narrow& model) { un::MasterWeights master(model); }
 void without_device(un::Group<un::InProcess>& world, Narrow& model) { un::MasterWeights master(world, model); }
 #endif
 
-// case: no_compiler_for_the_device
-// expect: unisono::Trainer: found a model on a device, in a source that cannot compute there. Required: unisono/nccl.hpp or unisono/cuda.hpp, linked to the CMake target unisono::devices
 #ifdef CASE_no_compiler_for_the_device
+// expect: unisono::Trainer: found a model on a device, in a source that cannot compute there. Required: unisono/nccl.hpp or unisono/cuda.hpp, linked to the CMake target unisono::devices
 static_assert(!asked<Model, Chosen>);
 #endif

@@ -16,10 +16,12 @@ CASES = [
     ("expects nothing", False, REFUSAL + "S<int> s;\n"),
     ("inside a function template", True,
      "// expect: found a T\n" + REFUSAL + "template <class T> void f(T) { S<T> s; }\nvoid g() { f(1); }\n"),
-    ("cases", True, "// case: wide\n// expect: more than one byte\n// case: narrow\n// expect-success\n" + REFUSAL +
-     "#ifdef CASE_wide\nS<int> s;\n#else\nS<char> s;\n#endif\n"),
-    ("one bad case of two", False, "// case: wide\n// expect: more than one byte\n// case: narrow\n// expect: more\n" +
-     REFUSAL + "#ifdef CASE_wide\nS<int> s;\n#else\nS<char> s;\n#endif\n"),
+    ("cases", True, REFUSAL + "#ifdef CASE_wide\n// expect: more than one byte\nS<int> s;\n#endif\n"
+     "#if defined(CASE_narrow) && !defined(CASE_wide)\n// expect-success\nS<char> s;\n#endif\n"),
+    ("one bad case of two", False, REFUSAL + "#ifdef CASE_wide\n// expect: more than one byte\nS<int> s;\n#endif\n"
+     "#ifdef CASE_narrow\n// expect: more\nS<char> s;\n#endif\n"),
+    ("a name that is used before", True, "#ifndef CASE_wide\nusing T = char;\n#else\nusing T = int;\n#endif\n" + REFUSAL +
+     "#ifdef CASE_wide\n// expect: more than one byte\nS<T> s;\n#endif\n"),
 ]
 
 # Compiled together, each case must still be judged by its own messages.
@@ -29,8 +31,8 @@ NAMED = ('template <class T> struct S { static_assert(sizeof(T) == 1, "found a w
 
 
 def two(words, statement, other_words, other_statement):
-    return (f"{NAMED}// case: wide\n// expect: {words}\n#ifdef CASE_wide\n{statement}\n#endif\n"
-            f"// case: narrow\n// expect: {other_words}\n#ifdef CASE_narrow\n{other_statement}\n#endif\n}}\n")
+    return (f"{NAMED}#ifdef CASE_wide\n// expect: {words}\n{statement}\n#endif\n"
+            f"#ifdef CASE_narrow\n// expect: {other_words}\n{other_statement}\n#endif\n}}\n")
 
 
 CASES += [

@@ -59,9 +59,8 @@ int main() {
     un::RowData<float> data(values, 2);
     un::RowData<double> doubles{std::span<const double>(), 2};
 
-// case: checkpoint_of_compressed_local_updates
-// expect: unisono::Checkpoints: found a trainer whose update does not declare `agrees`, with a compression that declares `compresses`. Required: no compression.
 #ifdef CASE_checkpoint_of_compressed_local_updates
+    // expect: unisono::Checkpoints: found a trainer whose update does not declare `agrees`, with a compression that declares `compresses`. Required: no compression.
     {
         Model local;
         un::Trainer drifting{world, local, un::LocalSteps{}, un::OneBit{}};
@@ -69,36 +68,32 @@ int main() {
     }
 #endif
 
-// case: objective_with_owners
-// expect: unisono::FullBatch: found a policy that declares `gives_owners`
 #ifdef CASE_objective_with_owners
+    // expect: unisono::FullBatch: found a policy that declares `gives_owners`
     {
         Model whole;
         un::FullBatch objective{world, whole, data, {}, un::StateSharding{}};
     }
 #endif
 
-// case: objective_of_local_updates
-// expect: unisono::FullBatch: found an update that does not declare `agrees`
 #ifdef CASE_objective_of_local_updates
+    // expect: unisono::FullBatch: found an update that does not declare `agrees`
     {
         Model whole;
         un::FullBatch objective{world, whole, data, {}, un::LocalSteps{}};
     }
 #endif
 
-// case: objective_of_compressed_sums
-// expect: unisono::FullBatch: found a compression that declares `compresses`. Required: no compression.
 #ifdef CASE_objective_of_compressed_sums
+    // expect: unisono::FullBatch: found a compression that declares `compresses`. Required: no compression.
     {
         Model whole;
         un::FullBatch objective{world, whole, data, {}, un::OneBit{}};
     }
 #endif
 
-// case: objective_of_a_part
-// expect: unisono::FullBatch: found a model of which each rank has a part
 #ifdef CASE_objective_of_a_part
+    // expect: unisono::FullBatch: found a model of which each rank has a part
     {
         struct Stage : Model {
             void sum_over_parts(std::span<double>) {}
@@ -107,9 +102,8 @@ int main() {
     }
 #endif
 
-// case: checkpoint_of_served_updates
-// expect: unisono::Checkpoints: found a trainer whose update has servers
 #ifdef CASE_checkpoint_of_served_updates
+    // expect: unisono::Checkpoints: found a trainer whose update has servers
     {
         Model served;
         un::Trainer stale{world, served, un::Asynchronous{}};
@@ -117,9 +111,8 @@ int main() {
     }
 #endif
 
-// case: checkpoint_of_a_part_with_buffers
-// expect: unisono::Checkpoints: found a model of which each rank has a part, with buffers(). Required: a model without
 #ifdef CASE_checkpoint_of_a_part_with_buffers
+    // expect: unisono::Checkpoints: found a model of which each rank has a part, with buffers(). Required: a model without
     {
         struct Stage : Model {
             std::vector<std::pair<std::string, std::size_t>> whole_parameters() { return {}; }
@@ -131,9 +124,8 @@ int main() {
     }
 #endif
 
-// case: good
-// expect-success
 #ifdef CASE_good
+    // expect-success
     {
         Model model;
         un::Trainer trainer{world, model};
@@ -145,10 +137,9 @@ int main() {
     }
 #endif
 
-// case: wrong_batch
-// expect: the model cannot be called with this batch. Required: model(batch, pass) that adds the gradient of a `const Batch&` (this data set's batches)
-// expect: unisono::WithLoss
 #ifdef CASE_wrong_batch
+    // expect: the model cannot be called with this batch. Required: model(batch, pass) that adds the gradient of a `const Batch&` (this data set's batches)
+    // expect: unisono::WithLoss
     {
         Model model;
         un::Trainer trainer{world, model};
@@ -156,9 +147,8 @@ int main() {
     }
 #endif
 
-// case: wrong_step
-// expect: the model cannot be called with this batch
 #ifdef CASE_wrong_step
+    // expect: the model cannot be called with this batch
     {
         Model model;
         un::Trainer trainer{world, model};
@@ -166,10 +156,9 @@ int main() {
     }
 #endif
 
-// case: model_takes_a_metric_by_value
-// expect: unisono::Trainer: found a function that takes a metric by value
-// expect: such as `un::MeanMetric& loss` or `auto& loss`
 #ifdef CASE_model_takes_a_metric_by_value
+    // expect: unisono::Trainer: found a function that takes a metric by value
+    // expect: such as `un::MeanMetric& loss` or `auto& loss`
     {
         TakesCopy model;
         un::Trainer trainer{world, model};
@@ -177,9 +166,8 @@ int main() {
     }
 #endif
 
-// case: wrapped_model_takes_a_metric_by_value
-// expect: unisono::Trainer: found a function that takes a metric by value
 #ifdef CASE_wrapped_model_takes_a_metric_by_value
+    // expect: unisono::Trainer: found a function that takes a metric by value
     {
         TakesCopyInHalf model;
         un::MasterWeights master{model};
@@ -188,9 +176,8 @@ int main() {
     }
 #endif
 
-// case: generic_model_takes_a_metric_by_value
-// expect: unisono::Trainer: found a function that takes a metric by value
 #ifdef CASE_generic_model_takes_a_metric_by_value
+    // expect: unisono::Trainer: found a function that takes a metric by value
     {
         TakesAnyCopy model;
         un::Trainer trainer{world, model};
@@ -198,9 +185,8 @@ int main() {
     }
 #endif
 
-// case: model_takes_a_metric_by_value_on_lvalues
-// expect: unisono::Trainer: found a function that takes a metric by value
 #ifdef CASE_model_takes_a_metric_by_value_on_lvalues
+    // expect: unisono::Trainer: found a function that takes a metric by value
     {
         TakesCopyOnLvalues model;
         un::Trainer trainer{world, model};
@@ -208,9 +194,8 @@ int main() {
     }
 #endif
 
-// case: generic_model_takes_a_metric_by_value_on_lvalues
-// expect: unisono::Trainer: found a function that takes a metric by value
 #ifdef CASE_generic_model_takes_a_metric_by_value_on_lvalues
+    // expect: unisono::Trainer: found a function that takes a metric by value
     {
         TakesAnyCopyOnLvalues model;
         un::Trainer trainer{world, model};
@@ -218,9 +203,8 @@ int main() {
     }
 #endif
 
-// case: feed_takes_a_metric_by_value
-// expect: unisono::Trainer: found a function that takes a metric by value
 #ifdef CASE_feed_takes_a_metric_by_value
+    // expect: unisono::Trainer: found a function that takes a metric by value
     {
         Model model;
         un::Trainer trainer{world, model};
@@ -229,9 +213,8 @@ int main() {
     }
 #endif
 
-// case: generic_feed_takes_a_metric_by_value
-// expect: unisono::Trainer: found a function that takes a metric by value
 #ifdef CASE_generic_feed_takes_a_metric_by_value
+    // expect: unisono::Trainer: found a function that takes a metric by value
     {
         Model model;
         un::Trainer trainer{world, model};
@@ -240,9 +223,8 @@ int main() {
     }
 #endif
 
-// case: metrics_by_reference
-// expect-success
 #ifdef CASE_metrics_by_reference
+    // expect-success
     {
         TakesReferences model;
         un::Trainer trainer{world, model};
@@ -263,9 +245,8 @@ int main() {
     }
 #endif
 
-// case: samples_unknown
-// expect: found a batch that does not say how many samples it has, with a weighing policy that declares `needs_samples`
 #ifdef CASE_samples_unknown
+    // expect: found a batch that does not say how many samples it has, with a weighing policy that declares `needs_samples`
     {
         TakesOpaque model;
         un::Trainer trainer{world, model, un::BySamples{}};

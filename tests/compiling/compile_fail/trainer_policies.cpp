@@ -166,9 +166,8 @@ void train(M& model, Policies... policies) {
 int main() {
     [[maybe_unused]] Model model;
 
-// case: good
-// expect-success
 #ifdef CASE_good
+    // expect-success
     train(model, un::Sgd{}, un::TreeReducer{}, un::Buckets{});
     train(model, HastyUpdate{}, un::NoGuard{}, un::ClipByValue{});
     train(model, OwnedSharding{}, un::RingReducer{});
@@ -177,323 +176,273 @@ int main() {
     train(model, SumOnlyReducer{}, un::Reproducible{}, un::Replicas{3});
 #endif
 
-// case: stranger
-// expect: found an argument that is no policy
-// expect: Required: after the group and the model only policies
-// expect: Why: each argument fills the place of its family
-// expect: Stranger
 #ifdef CASE_stranger
+    // expect: found an argument that is no policy
+    // expect: Required: after the group and the model only policies
+    // expect: Why: each argument fills the place of its family
+    // expect: Stranger
     train(model, un::Sgd{}, Stranger{});
 #endif
 
-// case: two_reducers
-// expect: unisono::Trainer: found two reducers. Required: at most one. Why: each gradient is summed once.
 #ifdef CASE_two_reducers
+    // expect: unisono::Trainer: found two reducers. Required: at most one. Why: each gradient is summed once.
     train(model, un::RingReducer{}, un::Sgd{}, un::TreeReducer{});
 #endif
 
-// case: two_numbers_of_replicas
-// expect: unisono::Trainer: found two policies of replicas. Required: at most one.
 #ifdef CASE_two_numbers_of_replicas
+    // expect: unisono::Trainer: found two policies of replicas. Required: at most one.
     train(model, un::Replicas{2}, un::Replicas{4});
 #endif
 
-// case: two_summations
-// expect: unisono::Trainer: found two policies of summation. Required: at most one.
 #ifdef CASE_two_summations
+    // expect: unisono::Trainer: found two policies of summation. Required: at most one.
     train(model, un::PlainSums{}, un::Reproducible{});
 #endif
 
-// case: sums_on_a_grid_without_agreement
-// expect: unisono::Trainer: found a summation that declares `reproducible`, with an update that does not declare `agrees`.
-// expect: Required: an update that does, for instance Synchronous.
 #ifdef CASE_sums_on_a_grid_without_agreement
+    // expect: unisono::Trainer: found a summation that declares `reproducible`, with an update that does not declare `agrees`.
+    // expect: Required: an update that does, for instance Synchronous.
     train(model, un::Reproducible{}, HastyUpdate{}, un::NoGuard{});
 #endif
 
-// case: scaling_without_a_guard
-// expect: found a loss scaling that declares `scales`, with a guard that does not declare `inspects`
-// expect: Required: a guard that does, for instance FiniteGuard, or reproducible sums.
 #ifdef CASE_scaling_without_a_guard
+    // expect: found a loss scaling that declares `scales`, with a guard that does not declare `inspects`
+    // expect: Required: a guard that does, for instance FiniteGuard, or reproducible sums.
     train(model, un::LossScaling{}, un::NoGuard{});
 #endif
 
-// case: two_clippings
-// expect: unisono::Trainer: found two clipping policies. Required: at most one.
 #ifdef CASE_two_clippings
+    // expect: unisono::Trainer: found two clipping policies. Required: at most one.
     train(model, un::ClipByNorm{}, un::ClipByValue{});
 #endif
 
-// case: two_loss_scalings
-// expect: unisono::Trainer: found two loss scalings. Required: at most one.
 #ifdef CASE_two_loss_scalings
+    // expect: unisono::Trainer: found two loss scalings. Required: at most one.
     train(model, un::LossScaling{}, un::NoLossScaling{});
 #endif
 
-// case: master_weights_of_floats
-// expect: unisono::MasterWeights: found a model whose parameters are float or double. Required: bfloat16 or float16.
 #ifdef CASE_master_weights_of_floats
+    // expect: unisono::MasterWeights: found a model whose parameters are float or double. Required: bfloat16 or float16.
     un::MasterWeights master(model);
     static_cast<void>(master);
 #endif
 
-// case: the_same_twice
-// expect: unisono::Trainer: found two optimizers. Required: at most one.
 #ifdef CASE_the_same_twice
+    // expect: unisono::Trainer: found two optimizers. Required: at most one.
     train(model, un::Sgd{}, un::Sgd{});
 #endif
 
-// case: two_samplers
-// expect: unisono::Trainer: found two samplers. Required: at most one.
 #ifdef CASE_two_samplers
+    // expect: unisono::Trainer: found two samplers. Required: at most one.
     train(model, un::DistributedSampler{}, un::DistributedSampler{.shuffle = false});
 #endif
 
-// case: compression
-// expect: unisono::Trainer: the compression lacks what compression/compression.hpp asks of one
 #ifdef CASE_compression
+    // expect: unisono::Trainer: the compression lacks what compression/compression.hpp asks of one
     train(model, Compressor{});
 #endif
 
-// case: run_of_a_compression
-// expect: unisono::Trainer: the compression's run lacks what compression/compression.hpp asks of one: begin(bucket, values, reduction), finish(), forget() and bytes()
 #ifdef CASE_run_of_a_compression
+    // expect: unisono::Trainer: the compression's run lacks what compression/compression.hpp asks of one: begin(bucket, values, reduction), finish(), forget() and bytes()
     train(model, UnforgettingCompression{});
 #endif
 
-// case: order_that_is_not_drawn
-// expect: OrderedStream: the sampler lacks `void draw(Epoch, std::span<std::size_t> order) const`
 #ifdef CASE_order_that_is_not_drawn
+    // expect: OrderedStream: the sampler lacks `void draw(Epoch, std::span<std::size_t> order) const`
     static_cast<void>(sizeof(un::OrderedStream<Stranger>));
 #endif
 
-// case: start_of_a_compression
-// expect: unisono::Trainer: the compression lacks what compression/compression.hpp asks of one: `template <class T, class World> ... start(World&, std::span<const Slice> buckets) const`
 #ifdef CASE_start_of_a_compression
+    // expect: unisono::Trainer: the compression lacks what compression/compression.hpp asks of one: `template <class T, class World> ... start(World&, std::span<const Slice> buckets) const`
     train(model, StartlessCompression{});
 #endif
 
-// case: format_without_an_addition
-// expect: GatheredRun: the compression lacks message_bytes(count), encode(rest, message) or add(message, sum)
 #ifdef CASE_format_without_an_addition
+    // expect: GatheredRun: the compression lacks message_bytes(count), encode(rest, message) or add(message, sum)
     train(model, MuteCompression{});
 #endif
 
-// case: no_model
-// expect: found a second argument that is no model: it has no parameters(). Required: parameters() and gradients()
 #ifdef CASE_no_model
+    // expect: found a second argument that is no model: it has no parameters(). Required: parameters() and gradients()
     NoModel none;
     train(none);
 #endif
 
-// case: two_owners
-// expect: found a sharding and a reducer that both declare `gives_owners`. Required: at most one of them.
-// expect: Why: each slice of the parameters has one owner.
 #ifdef CASE_two_owners
+    // expect: found a sharding and a reducer that both declare `gives_owners`. Required: at most one of them.
+    // expect: Why: each slice of the parameters has one owner.
     train(model, OwnedSharding{}, un::ParameterServerReducer{});
 #endif
 
-// case: sums_do_not_reach_owners
-// expect: found a policy that declares `gives_owners`, with a reducer that does not declare `reduces_to_owners`
-// expect: Why: the sum of the gradients must arrive at the rank that updates the slice.
 #ifdef CASE_sums_do_not_reach_owners
+    // expect: found a policy that declares `gives_owners`, with a reducer that does not declare `reduces_to_owners`
+    // expect: Why: the sum of the gradients must arrive at the rank that updates the slice.
     train(model, OwnedSharding{}, SumOnlyReducer{});
 #endif
 
-// case: update_without_run
-// expect: unisono::Trainer: the update policy lacks what update/update.hpp asks of one: start(training) returns a run
 #ifdef CASE_update_without_run
+    // expect: unisono::Trainer: the update policy lacks what update/update.hpp asks of one: start(training) returns a run
     train(model, NoRunUpdate{});
 #endif
 
-// case: local_update_with_a_run_of_all
-// expect: unisono::Trainer: found an update that does not declare `agrees`, with a run that does. Required: a run that derives from LocalRun
 #ifdef CASE_local_update_with_a_run_of_all
+    // expect: unisono::Trainer: found an update that does not declare `agrees`, with a run that does. Required: a run that derives from LocalRun
     train(model, StrayUpdate{});
 #endif
 
-// case: update_of_all_with_a_local_run
-// expect: unisono::Trainer: found an update that declares `agrees`, with a run that does not. Required: a policy that does not declare it.
 #ifdef CASE_update_of_all_with_a_local_run
+    // expect: unisono::Trainer: found an update that declares `agrees`, with a run that does not. Required: a policy that does not declare it.
     train(model, DisagreeingUpdate{});
 #endif
 
-// case: asynchronous_update_without_its_run
-// expect: unisono::Trainer: found an update that declares `asynchronous`, with a run that does not derive from AsynchronousRun.
 #ifdef CASE_asynchronous_update_without_its_run
+    // expect: unisono::Trainer: found an update that declares `asynchronous`, with a run that does not derive from AsynchronousRun.
     train(model, ForgetfulUpdate{});
 #endif
 
-// case: update_with_a_run_that_meets
-// expect: unisono::Trainer: found an update whose run has `meet`. Required: `synchronise`.
 #ifdef CASE_update_with_a_run_that_meets
+    // expect: unisono::Trainer: found an update whose run has `meet`. Required: `synchronise`.
     train(model, MeetingUpdate{});
 #endif
 
-// case: local_update_with_owners
-// expect: found an update that does not declare `agrees`, with a policy that declares `gives_owners`
-// expect: Why: between two synchronisations each rank updates all of its own copy.
 #ifdef CASE_local_update_with_owners
+    // expect: found an update that does not declare `agrees`, with a policy that declares `gives_owners`
+    // expect: Why: between two synchronisations each rank updates all of its own copy.
     train(model, un::LocalSteps{}, un::ParameterServerReducer{});
 #endif
 
-// case: served_update_with_owners
-// expect: found an update that has servers, with a policy that declares `gives_owners`
-// expect: Why: the slices are owned by the servers that the update names
 #ifdef CASE_served_update_with_owners
+    // expect: found an update that has servers, with a policy that declares `gives_owners`
+    // expect: Why: the slices are owned by the servers that the update names
     train(model, un::Asynchronous{}, OwnedSharding{});
 #endif
 
-// case: served_update_with_reducer
-// expect: found a reducer, with an update that declares `asynchronous`. Required: no reducer.
-// expect: Why: each gradient goes to servers, or into common parameters, by itself, so the reducer would not be used.
 #ifdef CASE_served_update_with_reducer
+    // expect: found a reducer, with an update that declares `asynchronous`. Required: no reducer.
+    // expect: Why: each gradient goes to servers, or into common parameters, by itself, so the reducer would not be used.
     train(model, un::BoundedStaleness{}, un::RingReducer{});
 #endif
 
-// case: served_update_counts_tokens
-// expect: found an accumulation that declares `counts_tokens`, with an update that declares `asynchronous`
-// expect: Why: tokens are counted over all ranks, which would have to wait for each other.
 #ifdef CASE_served_update_counts_tokens
+    // expect: found an accumulation that declares `counts_tokens`, with an update that declares `asynchronous`
+    // expect: Why: tokens are counted over all ranks, which would have to wait for each other.
     train(model, un::DelayCompensated{}, un::AccumulateTokens{.tokens = 10});
 #endif
 
-// case: served_update_with_a_norm
-// expect: found a clipping policy that declares `needs_agreement`, with an update that has servers
-// expect: Why: the norm is that of all ranks' gradient, so all ranks must compute it together.
 #ifdef CASE_served_update_with_a_norm
+    // expect: found a clipping policy that declares `needs_agreement`, with an update that has servers
+    // expect: Why: the norm is that of all ranks' gradient, so all ranks must compute it together.
     train(model, un::Asynchronous{}, un::ClipByNorm{.max_norm = 1});
 #endif
 
-// case: common_parameters_with_owners
-// expect: found an update that does not declare `agrees`, with a policy that declares `gives_owners`
 #ifdef CASE_common_parameters_with_owners
+    // expect: found an update that does not declare `agrees`, with a policy that declares `gives_owners`
     train(model, un::Hogwild{}, OwnedSharding{});
 #endif
 
-// case: common_parameters_with_reducer
-// expect: found a reducer, with an update that declares `asynchronous`. Required: no reducer.
-// expect: Why: each gradient goes to servers, or into common parameters, by itself, so the reducer would not be used.
 #ifdef CASE_common_parameters_with_reducer
+    // expect: found a reducer, with an update that declares `asynchronous`. Required: no reducer.
+    // expect: Why: each gradient goes to servers, or into common parameters, by itself, so the reducer would not be used.
     train(model, un::Hogwild{}, un::RingReducer{});
 #endif
 
-// case: common_parameters_with_compression
-// expect: found a compression that declares `compresses`, with an update that declares neither `agrees` nor `sums_buckets`.
 #ifdef CASE_common_parameters_with_compression
+    // expect: found a compression that declares `compresses`, with an update that declares neither `agrees` nor `sums_buckets`.
     train(model, un::Hogwild{}, un::Bf16Wire{});
 #endif
 
-// case: gossip_with_compression
-// expect: found a compression that declares `compresses`, with an update that declares neither `agrees` nor `sums_buckets`.
 #ifdef CASE_gossip_with_compression
+    // expect: found a compression that declares `compresses`, with an update that declares neither `agrees` nor `sums_buckets`.
     train(model, un::Gossip{}, un::Bf16Wire{});
 #endif
 
-// case: common_parameters_count_tokens
-// expect: found an accumulation that declares `counts_tokens`, with an update that declares `asynchronous`
 #ifdef CASE_common_parameters_count_tokens
+    // expect: found an accumulation that declares `counts_tokens`, with an update that declares `asynchronous`
     train(model, un::Hogwild{}, un::AccumulateTokens{.tokens = 10});
 #endif
 
-// case: common_parameters_reproducible
-// expect: found a summation that declares `reproducible`, with an update that does not declare `agrees`
 #ifdef CASE_common_parameters_reproducible
+    // expect: found a summation that declares `reproducible`, with an update that does not declare `agrees`
     train(model, un::Hogwild{}, un::Reproducible{});
 #endif
 
-// case: common_parameters_over_sockets
-// expect: found an update that declares `shares_memory`, over a transport whose ranks do not see each other's memory
-// expect: Why: ranks update the parameters where they lie, by loads and stores.
 #ifdef CASE_common_parameters_over_sockets
+    // expect: found an update that declares `shares_memory`, over a transport whose ranks do not see each other's memory
+    // expect: Why: ranks update the parameters where they lie, by loads and stores.
     un::Group<un::Tcp> afar;
     un::Trainer trainer{afar, model, un::Hogwild{}};
 #endif
 
-// case: common_parameters_with_a_norm
-// expect-success
 #ifdef CASE_common_parameters_with_a_norm
+    // expect-success
     train(model, un::Hogwild{}, un::ClipByNorm{.max_norm = 1});
 #endif
 
-// case: scaling_with_local_update
-// expect: found a loss scaling that declares `scales`, with an update that does not declare `agrees`
 #ifdef CASE_scaling_with_local_update
+    // expect: found a loss scaling that declares `scales`, with an update that does not declare `agrees`
     train(model, un::LocalSteps{}, un::LossScaling{});
 #endif
 
-// case: compression_with_owners
-// expect: found a compression that declares `compresses` and not `sums_to_owners`, with a policy that declares `gives_owners`.
-// expect: or a compression that declares `sums_to_owners`, for instance Bf16Wire.
 #ifdef CASE_compression_with_owners
+    // expect: found a compression that declares `compresses` and not `sums_to_owners`, with a policy that declares `gives_owners`.
+    // expect: or a compression that declares `sums_to_owners`, for instance Bf16Wire.
     train(model, un::PowerSgd{}, OwnedSharding{});
 #endif
 
-// case: compression_that_sums_to_owners
-// expect-success
 #ifdef CASE_compression_that_sums_to_owners
+    // expect-success
     train(model, un::Bf16Wire{}, OwnedSharding{});
 #endif
 
-// case: compression_with_reproducible
-// expect: found a compression that declares `compresses`, with a summation that declares `reproducible`. Required: PlainSums
 #ifdef CASE_compression_with_reproducible
+    // expect: found a compression that declares `compresses`, with a summation that declares `reproducible`. Required: PlainSums
     train(model, un::Bf16Wire{}, un::Reproducible{});
 #endif
 
-// case: compression_of_local_updates
-// expect-success
 #ifdef CASE_compression_of_local_updates
+    // expect-success
     train(model, un::Bf16Wire{}, un::LocalSteps{});
 #endif
 
-// case: compression_with_servers
-// expect: found a compression that declares `compresses`, with an update that declares neither `agrees` nor `sums_buckets`.
 #ifdef CASE_compression_with_servers
+    // expect: found a compression that declares `compresses`, with an update that declares neither `agrees` nor `sums_buckets`.
     train(model, un::Bf16Wire{}, un::Asynchronous{});
 #endif
 
-// case: compression_ignores_reducer
-// expect: found a reducer, with a compression that declares `own_exchange`
 #ifdef CASE_compression_ignores_reducer
+    // expect: found a reducer, with a compression that declares `own_exchange`
     train(model, un::Int8Wire{}, un::RingReducer{});
 #endif
 
-// case: adasum_ignores_reducer
-// expect: found a reducer, with a compression that declares `own_exchange`
 #ifdef CASE_adasum_ignores_reducer
+    // expect: found a reducer, with a compression that declares `own_exchange`
     train(model, un::Adasum{}, un::RingReducer{});
 #endif
 
-// case: power_sgd_with_owners
-// expect: found a compression that declares `compresses` and not `sums_to_owners`, with a policy that declares `gives_owners`.
 #ifdef CASE_power_sgd_with_owners
+    // expect: found a compression that declares `compresses` and not `sums_to_owners`, with a policy that declares `gives_owners`.
     train(model, un::PowerSgd{}, un::ParameterServerReducer{});
 #endif
 
-// case: two_compressions
-// expect: found two compression policies. Required: at most one.
 #ifdef CASE_two_compressions
+    // expect: found two compression policies. Required: at most one.
     train(model, un::Int8Wire{}, un::Bf16Wire{});
 #endif
 
-// case: parameters_cut
-// expect: found an optimizer that declares `whole_parameters`, with a policy that declares `gives_owners`
-// expect: Why: owners' slices may cut a parameter
 #ifdef CASE_parameters_cut
+    // expect: found an optimizer that declares `whole_parameters`, with a policy that declares `gives_owners`
+    // expect: Why: owners' slices may cut a parameter
     train(model, LayerwiseOptimizer{}, un::ParameterServerReducer{});
 #endif
 
-// case: half_a_guard
-// expect: the guard lacks what guard/guard.hpp asks of one
 #ifdef CASE_half_a_guard
+    // expect: the guard lacks what guard/guard.hpp asks of one
     train(model, HalfAGuard{});
 #endif
 
-// case: part_of_a_model_on_grids
-// expect: found a model of which each rank has a part
-// expect: Why: grids are widened, and servers answer, group by group
 #ifdef CASE_part_of_a_model_on_grids
+    // expect: found a model of which each rank has a part
+    // expect: Why: grids are widened, and servers answer, group by group
     PartOfModel part;
     train(part, un::Reproducible{});
 #endif

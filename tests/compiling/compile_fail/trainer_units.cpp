@@ -34,31 +34,27 @@ int main() {
     static_cast<void>(whole);
     static_cast<void>(in_units);
 
-// case: control
-// expect-success
 #ifdef CASE_control
+    // expect-success
     train(in_units, un::ParameterSharding{});
 #endif
 
-// case: gradients_of_a_model_that_holds_them
-// expect: found a sharding that declares `shards_gradients`, with a model that holds its gradients
-// expect: Required: a model in units (unisono/sharded.hpp), or StateSharding
-// expect: Why: whatever a trainer does, such a model has all parameters and gradients on every rank
 #ifdef CASE_gradients_of_a_model_that_holds_them
+    // expect: found a sharding that declares `shards_gradients`, with a model that holds its gradients
+    // expect: Required: a model in units (unisono/sharded.hpp), or StateSharding
+    // expect: Why: whatever a trainer does, such a model has all parameters and gradients on every rank
     train(whole, un::GradientSharding{});
 #endif
 
-// case: nobody_holds_the_units
-// expect: found a model in units, with a sharding that does not declare `shards_gradients`
-// expect: Required: GradientSharding or ParameterSharding, or the model as ResidentUnits
-// expect: Why: such a model holds no parameters and gradients, so a sharding must hold them
 #ifdef CASE_nobody_holds_the_units
+    // expect: found a model in units, with a sharding that does not declare `shards_gradients`
+    // expect: Required: GradientSharding or ParameterSharding, or the model as ResidentUnits
+    // expect: Why: such a model holds no parameters and gradients, so a sharding must hold them
     train(in_units);
 #endif
 
-// case: local_updates_of_slices
-// expect: found an update that does not declare `agrees`, with a policy that declares `gives_owners`
 #ifdef CASE_local_updates_of_slices
+    // expect: found an update that does not declare `agrees`, with a policy that declares `gives_owners`
     train(in_units, un::ParameterSharding{}, un::LocalSteps{});
 #endif
 }

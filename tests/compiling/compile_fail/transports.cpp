@@ -16,59 +16,50 @@ struct Adopted : un::InProcess {
 };
 struct Renamed : un::InProcess {};
 
-// case: cannot_start
-// expect: unisono::run: found a transport in the list that cannot start ranks by itself. Required: InProcess, SharedMemory, Tcp
 #ifdef CASE_cannot_start
+// expect: unisono::run: found a transport in the list that cannot start ranks by itself. Required: InProcess, SharedMemory, Tcp
 void cannot_start() { un::run<un::Transports<un::InProcess, Adopted>>("in_process", 2, body); }
 #endif
 
-// case: cannot_be_joined
-// expect: unisono::run_joined: found a transport in the list that a launcher's processes cannot join.
 #ifdef CASE_cannot_be_joined
+// expect: unisono::run_joined: found a transport in the list that a launcher's processes cannot join.
 void cannot_be_joined() { un::run_joined<un::Transports<un::SharedMemory, Adopted>>("", body); }
 #endif
 
-// case: two_of_one_name
-// expect: unisono::Transports: found two transports with the same name
 #ifdef CASE_two_of_one_name
+// expect: unisono::Transports: found two transports with the same name
 std::string two_of_one_name() { return un::Transports<un::InProcess, un::SharedMemory, Renamed>::words(); }
 #endif
 
-// case: not_defined
-// expect: unisono::Transports: found a transport that is declared and not defined. Required: its header
 #ifdef CASE_not_defined
+// expect: unisono::Transports: found a transport that is declared and not defined. Required: its header
 void not_defined() { un::run<un::Transports<un::InProcess, un::Tcp>>("in_process", 2, body); }
 #endif
 
-// case: none
-// expect: unisono::Transports: found no transport. Required: one or more
 #ifdef CASE_none
+// expect: unisono::Transports: found no transport. Required: one or more
 std::string none() { return un::Transports<>::words(); }
 #endif
 
-// case: a_choice_itself
-// expect: unisono::Transports: found AnyTransport. Required: the transports that it stands for, InProcess and SharedMemory.
 #ifdef CASE_a_choice_itself
+// expect: unisono::Transports: found AnyTransport. Required: the transports that it stands for, InProcess and SharedMemory.
 void a_choice_itself() { un::run<un::Transports<un::AnyTransport, un::InProcess>>("any", 2, body); }
 #endif
 
-// case: no_group_for_any
-// expect: unisono::run: found a body that cannot be called with the group. Required: a callable that takes the group
 #ifdef CASE_no_group_for_any
+// expect: unisono::run: found a body that cannot be called with the group. Required: a callable that takes the group
 void no_group_for_any() {
     un::run<un::AnyTransport>(2, [](int) {});
 }
 #endif
 
-// case: no_word
+#ifdef CASE_no_word
 // expect-gcc: use of deleted function
 // expect-clang: call to deleted function 'run'
-#ifdef CASE_no_word
 void no_word() { un::run<un::Transports<un::InProcess, un::SharedMemory>>(2, body); }
 #endif
 
-// case: right
-// expect-success
 #ifdef CASE_right
+// expect-success
 void right() { un::run<un::Transports<un::InProcess, un::SharedMemory>>("in_process", 2, body); }
 #endif
