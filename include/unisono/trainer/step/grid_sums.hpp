@@ -6,17 +6,26 @@
 /// optimizer needs them, chunk by chunk in the first-level cache. If numbers are summed directly
 /// from mapped memory, the sums use the same grid and give the same bits, so all ranks may choose
 /// either way. The loops of devices are in extensions/device/kernels.hpp.
+///
+/// Each parameter has a grid of its own, so a parameter with small gradients loses no precision to
+/// one with large gradients, and buckets do not matter. The grid follows the range of the
+/// parameter's gradients. The rule uses only a number that is the same on all ranks: the greatest
+/// exponent that any micro-batch needed, which does not depend on the hosts.
 
 #include "unisono/arithmetic/grid.hpp"
 #include "unisono/arithmetic/grid_sum.hpp"
 #include "unisono/arithmetic/narrow_grid.hpp"
 #include "unisono/collective/of_core.hpp"
+#include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/guard/guard.hpp"
+#include "unisono/layout/layout.hpp"
 #include "unisono/trainer/kernels.hpp"
 #include "unisono/trainer/step/gradient_sum.hpp"
-#include "unisono/trainer/step/grid_range.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,6 +33,114 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+/// The grids of all parameters.
+class GridRange : public SumsOfGradients {
+public:
+    static constexpr std::int32_t unknown = Grid::nothing; ///< no gradient other than zero has been seen
+
+    GridRange(const Layout& layout, std::int32_t headroom, std::int32_t least) : headroom_(headroom), least_(least) {
+        for (std::size_t p = 0; p < layout.parameters(); ++p) {
+            stretches_.push_back({layout.start_of(p) + layout.shapes()[p].count, least});
+            exponents_.push_back(unknown);
+            needed_.push_back(Grid::nothing);
+        }
+    }
+
+    void begin() {
+        std::fill(needed_.begin(), needed_.end(), Grid::nothing);
+        misfit_ = no_offender;
+    }
+    void need(std::size_t parameter, std::int32_t exponent) {
+        needed_[parameter] = std::max(needed_[parameter], exponent);
+    }
+    [[nodiscard]] std::size_t first_not_finite() override {
+        for (std::size_t p = 0; p < needed_.size(); ++p)
+            if (needed_[p] == Grid::not_finite) return p;
+        return no_offender;
+    }
+
+    /// Takes the maximum of all ranks' needs. A grid's exponent must exceed it by `more` bits for
+    /// all addends to fit (`headroom_of`). Returns false if a parameter's grid is too fine.
+    bool agree_on_needs(GroupCore& world, std::int32_t more) {
+        if (world.size() > 1) all_reduce_native(world, needed_, Max{});
+        more_ = more;
+        misfit_ = no_offender;
+        only_new_ = true;
+        for (std::size_t p = 0; p < needed_.size(); ++p) {
+            if (fits(p)) continue;
+            if (misfit_ == no_offender) misfit_ = p;
+            if (exponents_[p] != unknown) only_new_ = false;
+        }
+        return misfit_ == no_offender;
+    }
+
+    /// Moves the grids after an update to `headroom` bits above what was needed, but by at most one
+    /// bit towards finer steps. Keeps a grid if all gradients of its parameter were zero.
+    void adapt() override {
+        for (std::size_t p = 0; p < needed_.size(); ++p) {
+            if (needed_[p] == Grid::nothing) continue;
+            const std::int32_t wanted = needed_[p] + more_ + headroom_;
+            set(p, exponents_[p] == unknown ? wanted : std::max(wanted, exponents_[p] - 1));
+        }
+    }
+    /// After a misfit: gives grids that were too fine their headroom, and keeps the others.
+    void widen() override {
+        if (misfit_ == no_offender) return;
+        for (std::size_t p = 0; p < needed_.size(); ++p)
+            if (!fits(p)) set(p, needed_[p] + more_ + headroom_);
+    }
+
+    [[nodiscard]] std::int32_t above(std::int64_t micro_batches) const override {
+        std::int32_t most = Grid::nothing;
+        for (const std::int32_t needed : needed_) most = std::max(most, needed);
+        return most + static_cast<std::int32_t>(std::bit_width(static_cast<std::uint64_t>(micro_batches)));
+    }
+
+    [[nodiscard]] std::size_t misfit() const override { return misfit_; }
+    [[nodiscard]] bool only_new() const override { return only_new_; }
+    [[nodiscard]] GridRange* grids() override { return this; }
+
+    [[nodiscard]] std::span<const GridStretch> stretches() const { return stretches_; }
+    /// Part of the run's state: one exponent per parameter, `unknown` at first.
+    [[nodiscard]] std::span<const std::int32_t> exponents() const { return exponents_; }
+    /// Empty: no grid is known, as at first.
+    void restore(std::span<const std::int32_t> saved) {
+        if (saved.empty()) {
+            std::fill(exponents_.begin(), exponents_.end(), unknown);
+            for (GridStretch& one : stretches_) one.exponent = least_;
+            return;
+        }
+        if (saved.size() != exponents_.size())
+            refuse_input({"the grids of ", saved.size(), " parameters were given; expected ", exponents_.size()});
+        for (std::size_t p = 0; p < saved.size(); ++p)
+            if (saved[p] != unknown && (saved[p] < least_ || saved[p] > Grid::greatest))
+                refuse_input({"the grid of parameter ", p, " has exponent ", saved[p], "; expected ", least_, " to ",
+                              Grid::greatest});
+        for (std::size_t p = 0; p < saved.size(); ++p) {
+            exponents_[p] = saved[p];
+            stretches_[p].exponent = saved[p] == unknown ? least_ : saved[p];
+        }
+    }
+
+private:
+    [[nodiscard]] bool fits(std::size_t p) const {
+        return needed_[p] == Grid::nothing || needed_[p] + more_ <= stretches_[p].exponent;
+    }
+    void set(std::size_t p, std::int32_t exponent) {
+        exponents_[p] = std::clamp(exponent, least_, Grid::greatest);
+        stretches_[p].exponent = exponents_[p];
+    }
+
+    std::int32_t headroom_;
+    std::int32_t least_;
+    std::int32_t more_ = 0;
+    List<GridStretch> stretches_;
+    List<std::int32_t> exponents_;
+    List<std::int32_t> needed_;
+    std::size_t misfit_ = no_offender;
+    bool only_new_ = false;
+};
 
 UNISONO_NO_CONTRACTION_BEGIN
 
@@ -114,7 +231,7 @@ template <>
 /// `Integer`: the integer type. Models in units use it as they use FloatSums
 /// (extensions/sharded/gradients.hpp).
 template <class T, class Integer>
-class GridSums : public SumsOfGradients {
+class GridSums : public GridRange {
 public:
     using Sum = Integer;
     using Kept = Integer;
@@ -122,10 +239,10 @@ public:
 
     template <class Computes, class Policy>
     GridSums(const Computes& kernels, const Layout& layout, const Policy& policy)
-        : range_(layout, policy.checked_headroom(), Grid::least<T>), images_(images_for<Integer>(kernels, range_)) {}
+        : GridRange(layout, policy.checked_headroom(), Grid::least<T>), images_(images_for<Integer>(kernels, *this)) {}
 
     void begin() {
-        range_.begin();
+        GridRange::begin();
         images_->begin();
     }
     /// to = weight * from, or adds it to them. Sets `from` to zero.
@@ -136,7 +253,7 @@ public:
     void set(Integer* sum, const Integer* one, std::size_t count) const { images_->copy(sum, one, count); }
     /// Converts the integers of one parameter to numbers.
     const T* numbers(std::size_t parameter, const Integer* images, T* to, std::size_t count) const {
-        images_->numbers(to, images, count, range_.stretches()[parameter].exponent);
+        images_->numbers(to, images, count, stretches()[parameter].exponent);
         return to;
     }
     /// Converts `count` elements from `flat` on in the flat order to numbers, whichever parameters
@@ -151,7 +268,7 @@ public:
 
     /// Notes a gradient of this parameter that will be summed.
     void note(std::size_t parameter, std::span<const T> gradient, double weight) {
-        range_.need(parameter, needed_exponent(gradient, weight));
+        need(parameter, needed_exponent(gradient, weight));
     }
     /// `owner`: the rank that gets the sum; below 0: all ranks. `data` begin at `flat` in the flat
     /// order.
@@ -174,27 +291,16 @@ public:
     /// Waits for the device.
     [[nodiscard]] std::size_t first_not_finite() override {
         images_->tell();
-        return range_.first_not_finite();
+        return GridRange::first_not_finite();
     }
     [[nodiscard]] bool agree(GroupCore& world, std::int64_t micro_batches) override {
-        return range_.agree(world, headroom_of<Integer>(micro_batches));
+        return this->agree_on_needs(world, headroom_of<Integer>(micro_batches));
     }
-    [[nodiscard]] std::int32_t above(std::int64_t micro_batches) const override {
-        return range_.above_sums(micro_batches);
-    }
-    [[nodiscard]] std::size_t misfit() const override { return range_.misfit(); }
-    [[nodiscard]] bool only_new() const override { return range_.only_new(); }
-    void adapt() override { range_.adapt(); }
-    void widen() override { range_.widen(); }
-    [[nodiscard]] GridRange* grids() override { return &range_; }
     [[nodiscard]] std::size_t bytes() const { return images_->bytes(); }
 
 private:
-    [[nodiscard]] GridMap map(std::size_t flat, double weight) const {
-        return {range_.stretches().data(), flat, weight};
-    }
+    [[nodiscard]] GridMap map(std::size_t flat, double weight) const { return {stretches().data(), flat, weight}; }
 
-    GridRange range_;
     Owned<ImageKernels<T, Integer>> images_;
 };
 
