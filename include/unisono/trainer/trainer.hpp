@@ -46,7 +46,6 @@
 #include "unisono/trainer/policy_set.hpp"
 #include "unisono/trainer/report.hpp"
 #include "unisono/trainer/same_model.hpp"
-#include "unisono/trainer/step/mode.hpp"
 #include "unisono/trainer/training.hpp"
 #include "unisono/trainer/training_state.hpp"
 
