@@ -20,9 +20,6 @@ namespace detail {
 /// type.
 error agreed_error(Fault why);
 
-/// Tells all other ranks of the exception that is being handled, unless all ranks throw it.
-void tell_all(GroupCore& world, std::string_view operation);
-
 /// Tells all other ranks of the exception that is being handled, and rethrows it. A mismatch in an
 /// inner operation also names `operation`.
 [[noreturn]] void tell_all_and_throw(GroupCore& world, std::string_view operation);
@@ -49,6 +46,7 @@ namespace detail {
 
 [[gnu::cold]] UNISONO_DEFINITION error agreed_error(Fault why) { return error(std::move(why), true); }
 
+/// Tells all other ranks of the exception that is being handled, unless all ranks throw it.
 [[gnu::cold]] UNISONO_DEFINITION void tell_all(GroupCore& world, std::string_view operation) {
     const auto tell = [&](ErrorCode code, const std::string& message) {
         if (world.size() == 1) return;

@@ -127,19 +127,6 @@ private:
     std::array<List<std::uint64_t>, model_lists> lists_;
 };
 
-/// Says that a number differs.
-[[nodiscard]] std::string text_of_number(ModelNumber which, int rank, std::uint64_t found, int first,
-                                         std::uint64_t expected);
-/// Says that an entry of a list differs. A text is empty if the rank has no such entry.
-[[nodiscard]] std::string text_of_entry(ModelList which, std::size_t index, const std::string& name, int rank,
-                                        const std::string& found, int first, const std::string& expected);
-
-/// The words of `root`'s list, on all ranks. Collective.
-List<std::uint64_t> list_of_rank(GroupCore& world, const List<std::uint64_t>& mine, int root);
-
-/// Says where the lists of two ranks first differ. Collective, after all ranks found that they do.
-std::string first_difference(GroupCore& world, const ModelFacts& mine, ModelList which, int rank, int first);
-
 /// The position of a list's hash among the words that ranks compare.
 constexpr std::size_t word_of(ModelList which) { return model_numbers + static_cast<std::size_t>(which); }
 
@@ -160,6 +147,58 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// Says that a number differs.
+[[gnu::cold]] UNISONO_DEFINITION std::string text_of_number(ModelNumber which, int rank, std::uint64_t found, int first,
+                                                            std::uint64_t expected) {
+    const auto element = [](std::uint64_t code) { return name_of(static_cast<ElementType>(code)); };
+    const auto kind = [](std::uint64_t code) { return name_of(static_cast<GradientKind>(code)); };
+    switch (which) {
+    case ModelNumber::parameters:
+        return concat({"rank ", rank, "'s model has ", found, " parameters and rank ", first, "'s ", expected});
+    case ModelNumber::buffers:
+        return concat({"rank ", rank, "'s model has ", found, " buffers and rank ", first, "'s ", expected});
+    case ModelNumber::element:
+        return concat(
+            {"rank ", rank, "'s parameters are ", element(found), " and rank ", first, "'s ", element(expected)});
+    case ModelNumber::buffer_element:
+        return concat(
+            {"rank ", rank, "'s buffers are ", element(found), " and rank ", first, "'s ", element(expected)});
+    case ModelNumber::pass_element:
+        return concat({"rank ", rank, "'s passes compute with ", element(found), " and rank ", first, "'s with ",
+                       element(expected)});
+    case ModelNumber::floating_point_mode:
+        return different_modes(concat({"rank ", rank}), static_cast<FloatingPointMode>(found), concat({"rank ", first}),
+                               static_cast<FloatingPointMode>(expected));
+    case ModelNumber::gradient_kind: break;
+    }
+    return concat({"the gradient_kind of rank ", rank, "'s model is ", kind(found), " and that of rank ", first, "'s ",
+                   kind(expected)});
+}
+
+/// Says that an entry of a list differs. A text is empty if the rank has no such entry.
+[[gnu::cold]] UNISONO_DEFINITION std::string text_of_entry(ModelList which, std::size_t index, const std::string& name,
+                                                           int rank, const std::string& found, int first,
+                                                           const std::string& expected) {
+    const bool buffer = which == ModelList::buffer_names || which == ModelList::buffer_sizes;
+    const std::string label = concat({buffer ? "buffer " : "parameter ", index});
+    const std::string named = name.empty() ? label : concat({label, " (", name, ")"});
+    switch (which) {
+    case ModelList::names:
+    case ModelList::buffer_names: {
+        const std::string none = "without a name";
+        return concat({label, " is ", found.empty() ? none : found, " on rank ", rank, " and ",
+                       expected.empty() ? none : expected, " on rank ", first, "; expected the same ",
+                       buffer ? "buffers" : "parameters", " in the same order on all ranks"});
+    }
+    case ModelList::shapes:
+        return concat({named, " has the shape ", found, " on rank ", rank, " and ", expected, " on rank ", first});
+    case ModelList::sizes:
+    case ModelList::buffer_sizes: break;
+    }
+    return concat({named, " has ", found, " elements on rank ", rank, " and ", expected, " on rank ", first});
+}
+
+/// The words of `root`'s list, on all ranks. Collective.
 [[gnu::cold]] UNISONO_DEFINITION List<std::uint64_t> list_of_rank(GroupCore& world, const List<std::uint64_t>& mine,
                                                                   int root) {
     std::array<std::uint64_t, 1> length = {mine.size()};
@@ -170,6 +209,7 @@ namespace detail {
     return words;
 }
 
+/// Says where the lists of two ranks first differ. Collective, after all ranks found that they do.
 [[gnu::cold]] UNISONO_DEFINITION std::string first_difference(GroupCore& world, const ModelFacts& mine, ModelList which,
                                                               int rank, int first) {
     const List<std::uint64_t> found = list_of_rank(world, mine.list(which), rank);
@@ -247,56 +287,13 @@ namespace detail {
                                world.world_rank(static_cast<int>(first)),
                                first_difference(world, mine, which, static_cast<int>(rank), static_cast<int>(first)));
     }
-    if (!shares.text.empty()) throw_shared(shares.rank, shares.peer, shares.text);
-}
-
-[[gnu::cold]] UNISONO_DEFINITION std::string text_of_number(ModelNumber which, int rank, std::uint64_t found, int first,
-                                                            std::uint64_t expected) {
-    const auto element = [](std::uint64_t code) { return name_of(static_cast<ElementType>(code)); };
-    const auto kind = [](std::uint64_t code) { return name_of(static_cast<GradientKind>(code)); };
-    switch (which) {
-    case ModelNumber::parameters:
-        return concat({"rank ", rank, "'s model has ", found, " parameters and rank ", first, "'s ", expected});
-    case ModelNumber::buffers:
-        return concat({"rank ", rank, "'s model has ", found, " buffers and rank ", first, "'s ", expected});
-    case ModelNumber::element:
-        return concat(
-            {"rank ", rank, "'s parameters are ", element(found), " and rank ", first, "'s ", element(expected)});
-    case ModelNumber::buffer_element:
-        return concat(
-            {"rank ", rank, "'s buffers are ", element(found), " and rank ", first, "'s ", element(expected)});
-    case ModelNumber::pass_element:
-        return concat({"rank ", rank, "'s passes compute with ", element(found), " and rank ", first, "'s with ",
-                       element(expected)});
-    case ModelNumber::floating_point_mode:
-        return different_modes(concat({"rank ", rank}), static_cast<FloatingPointMode>(found), concat({"rank ", first}),
-                               static_cast<FloatingPointMode>(expected));
-    case ModelNumber::gradient_kind: break;
-    }
-    return concat({"the gradient_kind of rank ", rank, "'s model is ", kind(found), " and that of rank ", first, "'s ",
-                   kind(expected)});
-}
-
-[[gnu::cold]] UNISONO_DEFINITION std::string text_of_entry(ModelList which, std::size_t index, const std::string& name,
-                                                           int rank, const std::string& found, int first,
-                                                           const std::string& expected) {
-    const bool buffer = which == ModelList::buffer_names || which == ModelList::buffer_sizes;
-    const std::string label = concat({buffer ? "buffer " : "parameter ", index});
-    const std::string named = name.empty() ? label : concat({label, " (", name, ")"});
-    switch (which) {
-    case ModelList::names:
-    case ModelList::buffer_names: {
-        const std::string none = "without a name";
-        return concat({label, " is ", found.empty() ? none : found, " on rank ", rank, " and ",
-                       expected.empty() ? none : expected, " on rank ", first, "; expected the same ",
-                       buffer ? "buffers" : "parameters", " in the same order on all ranks"});
-    }
-    case ModelList::shapes:
-        return concat({named, " has the shape ", found, " on rank ", rank, " and ", expected, " on rank ", first});
-    case ModelList::sizes:
-    case ModelList::buffer_sizes: break;
-    }
-    return concat({named, " has ", found, " elements on rank ", rank, " and ", expected, " on rank ", first});
+    if (!shares.text.empty())
+        throw agreed_error(Fault{.code = ErrorCode::bad_input,
+                                 .rank = shares.rank,
+                                 .peer = shares.peer,
+                                 .operation = "Trainer",
+                                 .sequence = 0,
+                                 .message = shares.text});
 }
 
 } // namespace detail

@@ -97,13 +97,6 @@ private:
     Shown* shown_;
 };
 
-/// Two ranges that overlap and belong to different ranks; two empty ones if none do.
-[[nodiscard]] std::pair<ModelMemory, ModelMemory> shared_between_ranks(List<ModelMemory> all);
-
-/// Says that two ranks share memory.
-[[nodiscard]] std::string text_of_shared(const ModelMemory& one, const ModelMemory& other,
-                                         const ParameterLabels& labels, int rank, int peer);
-[[noreturn]] void throw_shared(int rank, int peer, const std::string& message);
 /// Copies the text of rank `root` to all ranks. Collective.
 void broadcast_text(GroupCore& world, std::string& text, int root);
 
@@ -134,6 +127,52 @@ namespace detail {
     broadcast_bytes(world, std::as_writable_bytes(std::span(length)), root);
     text.resize(length[0]);
     if (!text.empty()) broadcast_bytes(world, std::as_writable_bytes(std::span(text.data(), text.size())), root);
+}
+
+/// The first overlap in the order of addresses. If a range overlaps one of another rank, it also
+/// overlaps the earlier range that ends last: that one is of another rank, or would have been found
+/// to overlap.
+[[gnu::cold]] UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> first_overlap(List<ModelMemory>& all) {
+    const auto order = [](const void* left, const void* right) { // std::sort takes a tenth of a second to compile
+        const auto& a = *static_cast<const ModelMemory*>(left);
+        const auto& b = *static_cast<const ModelMemory*>(right);
+        return a.begin != b.begin ? (a.begin < b.begin ? -1 : 1) : a.rank - b.rank;
+    };
+    if (!all.empty()) ::qsort(all.data(), all.size(), sizeof(ModelMemory), order);
+    const ModelMemory* last = nullptr;
+    for (const ModelMemory& one : all) {
+        if (last != nullptr && one.begin < last->end && one.rank != last->rank)
+            return last->rank < one.rank ? std::pair(*last, one) : std::pair(one, *last);
+        if (last == nullptr || one.end > last->end) last = &one;
+    }
+    return {};
+}
+
+/// Two ranges that overlap and belong to different ranks; two empty ones if none do.
+[[gnu::cold]] UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> shared_between_ranks(List<ModelMemory> all) {
+    List<ModelMemory> parameters; // the clearest, so the first
+    for (const ModelMemory& one : all)
+        if (one.of == ModelMemory::Of::parameter) parameters.push_back(one);
+    const auto found = first_overlap(parameters);
+    return found.first.end != 0 ? found : first_overlap(all);
+}
+
+/// Says that two ranks share memory.
+[[gnu::cold]] UNISONO_DEFINITION std::string text_of_shared(const ModelMemory& one, const ModelMemory& other,
+                                                            const ParameterLabels& labels, int rank, int peer) {
+    const auto text = [&](const ModelMemory& memory) {
+        using Of = ModelMemory::Of;
+        if (memory.of == Of::object) return std::string(memory.wrapped ? "the wrapped model" : "the model");
+        const std::string label = memory.of == Of::buffer ? concat({"buffer ", memory.index})
+                                  : memory.wrapped        ? concat({"parameter ", memory.index})
+                                                          : labels[memory.index];
+        return concat({memory.of == Of::gradient ? "the gradient of " : "", label,
+                       memory.wrapped ? " of the wrapped model" : ""});
+    };
+    return concat({"ranks ", peer, " and ", rank, " are threads of one process and share a model: ", text(one),
+                   " of rank ", peer, " and ", text(other), " of rank ", rank,
+                   " are in the same memory; expected a model of its own on each rank, for instance one that is made "
+                   "within the function that un::run calls"});
 }
 
 [[gnu::cold]] UNISONO_DEFINITION SharedMemoryFound find_shared_memory(GroupCore& world, const ParameterLabels& labels,
@@ -188,59 +227,6 @@ namespace detail {
     shown_->next = kept.load();
     while (!kept.compare_exchange_weak(shown_->next, shown_)) {
     }
-}
-
-/// The first overlap in the order of addresses. If a range overlaps one of another rank, it also
-/// overlaps the earlier range that ends last: that one is of another rank, or would have been found
-/// to overlap.
-[[gnu::cold]] UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> first_overlap(List<ModelMemory>& all) {
-    const auto order = [](const void* left, const void* right) { // std::sort takes a tenth of a second to compile
-        const auto& a = *static_cast<const ModelMemory*>(left);
-        const auto& b = *static_cast<const ModelMemory*>(right);
-        return a.begin != b.begin ? (a.begin < b.begin ? -1 : 1) : a.rank - b.rank;
-    };
-    if (!all.empty()) ::qsort(all.data(), all.size(), sizeof(ModelMemory), order);
-    const ModelMemory* last = nullptr;
-    for (const ModelMemory& one : all) {
-        if (last != nullptr && one.begin < last->end && one.rank != last->rank)
-            return last->rank < one.rank ? std::pair(*last, one) : std::pair(one, *last);
-        if (last == nullptr || one.end > last->end) last = &one;
-    }
-    return {};
-}
-
-[[gnu::cold]] UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> shared_between_ranks(List<ModelMemory> all) {
-    List<ModelMemory> parameters; // the clearest, so the first
-    for (const ModelMemory& one : all)
-        if (one.of == ModelMemory::Of::parameter) parameters.push_back(one);
-    const auto found = first_overlap(parameters);
-    return found.first.end != 0 ? found : first_overlap(all);
-}
-
-[[gnu::cold]] UNISONO_DEFINITION std::string text_of_shared(const ModelMemory& one, const ModelMemory& other,
-                                                            const ParameterLabels& labels, int rank, int peer) {
-    const auto text = [&](const ModelMemory& memory) {
-        using Of = ModelMemory::Of;
-        if (memory.of == Of::object) return std::string(memory.wrapped ? "the wrapped model" : "the model");
-        const std::string label = memory.of == Of::buffer ? concat({"buffer ", memory.index})
-                                  : memory.wrapped        ? concat({"parameter ", memory.index})
-                                                          : labels[memory.index];
-        return concat({memory.of == Of::gradient ? "the gradient of " : "", label,
-                       memory.wrapped ? " of the wrapped model" : ""});
-    };
-    return concat({"ranks ", peer, " and ", rank, " are threads of one process and share a model: ", text(one),
-                   " of rank ", peer, " and ", text(other), " of rank ", rank,
-                   " are in the same memory; expected a model of its own on each rank, for instance one that is made "
-                   "within the function that un::run calls"});
-}
-
-[[gnu::cold]] UNISONO_DEFINITION void throw_shared(int rank, int peer, const std::string& message) {
-    throw agreed_error(Fault{.code = ErrorCode::bad_input,
-                             .rank = rank,
-                             .peer = peer,
-                             .operation = "Trainer",
-                             .sequence = 0,
-                             .message = message});
 }
 
 } // namespace detail
