@@ -8,16 +8,21 @@
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/data/loader.hpp"
+#include "unisono/model/model.hpp"
 #include "unisono/observe/metric.hpp"
+#include "unisono/sampler/replicas.hpp"
 #include "unisono/sampler/samplers.hpp"
 #include "unisono/trainer/agreement.hpp"
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -77,23 +82,40 @@ void merge_over_ranks(World& world, M& metric) {
 
 namespace detail {
 
-template <class World, class Hosting>
-SamplerShape evaluation_shape(const World& world, const Hosting& hosting, std::size_t data_size,
-                              const EvaluateOptions& options, const char* who) {
-    if (data_size == 0) refuse_input({who, ": the data set is empty (size() is 0)"});
+/// True if feed(fixed..., metrics...) can be called.
+template <class Feed, class Fixed, class... Metrics>
+inline constexpr bool feeds = false;
+template <class Feed, class... Fixed, class... Metrics>
+inline constexpr bool feeds<Feed, std::tuple<Fixed...>, Metrics...> = std::invocable<Feed&, Fixed..., Metrics&...>;
+
+/// Calls visit(batch, samples) for each batch of this rank; visit(batch, samples, pass) for a model
+/// in units. Collective. `hosting`: of the workers.
+template <class UnitPass, class Training, class Run, class Model, class Hosting, class Data, class Visit>
+SamplerShape each_batch(Training& training, Run& run, Model& model, const Hosting& hosting, Data& data,
+                        const EvaluateOptions& options, const char* who, const Visit& visit) {
+    auto& world = training.world();
+    training.synchronise();
+    const auto size = static_cast<std::int64_t>(data.size());
+    if (size == 0) refuse_input({who, ": the data set is empty (size() is 0)"});
     if (options.batch_size < 1)
         refuse_input({"EvaluateOptions.batch_size is ", options.batch_size, "; expected at least 1"});
-    const auto size = static_cast<std::int64_t>(data_size);
-    return hosting.shape(EvaluationSampler{}, size, std::min(options.batch_size, size), world.size(), world.rank());
-}
-
-/// Calls visit(batch, samples) for each batch of this rank.
-template <class World, class Data, class Visit>
-void for_each_batch(World& world, Data& data, const SamplerShape& shape, const EvaluateOptions& options, Visit visit) {
+    const SamplerShape shape =
+        run.evaluation_hosting(hosting, ReplicasOfRanks{})
+            .shape(EvaluationSampler{}, size, std::min(options.batch_size, size), world.size(), world.rank());
+    agree_on(world, who, std::array<std::string_view, 2>{"data.size()", "EvaluateOptions.batch_size"},
+             std::array<std::int64_t, 2>{shape.data_size, shape.batch_size});
+    broadcast_buffers(world, model);
     Loader loader(data, EvaluationSampler{}.stream(shape, Epoch{0}),
                   LoaderOptions{.depth = options.read_ahead, .timeout = world.timeout()});
-    for (auto* item = loader.next(); item != nullptr; item = loader.next())
-        if (item->batch) visit(*item->batch, item->entry.samples.size());
+    for (auto* item = loader.next(); item != nullptr; item = loader.next()) {
+        if (!item->batch) continue;
+        const std::size_t samples = item->entry.samples.size();
+        if constexpr (unit_model<Model>)
+            training.template forward<UnitPass>([&](auto& pass) { visit(*item->batch, samples, pass); });
+        else visit(*item->batch, samples);
+    }
+    if constexpr (unit_model<Model>) training.end_forward();
+    return shape;
 }
 
 /// One rank's outputs, and the number of outputs per sample (0 without samples).

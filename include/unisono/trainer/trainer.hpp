@@ -149,8 +149,18 @@ public:
                 for (;;) {
                     training_->begin();
                     if constexpr (Policies::Summation::reproducible) training_->expect(sizeof...(Batches));
-                    std::size_t index = 0;
-                    (add_own(batches, index++, sizeof...(Batches)), ...);
+                    const auto ranks = static_cast<std::uint64_t>(training_->workers());
+                    PassFacts facts{.seed = 0,
+                                    .epoch = static_cast<std::uint64_t>(progress_.epoch.number()),
+                                    .update = training_->applied(),
+                                    .replica = static_cast<std::uint64_t>(world().rank()),
+                                    .replicas = sizeof...(Batches) * ranks};
+                    [[maybe_unused]] const auto add = [&](const auto& batch) {
+                        const bool last = facts.replica + ranks >= facts.replicas;
+                        training_->add(*model_, batch, static_cast<double>(samples_of(batch)), facts, last);
+                        facts.replica += ranks;
+                    };
+                    (add(batches), ...);
                     const UpdateReport report = training_->close(own_point_, progress_.epoch.number());
                     if (training_->accepts(report, "step")) return report;
                 }
@@ -193,22 +203,19 @@ public:
             return {std::move(metrics)...};
         } else {
             using Batch = batch_of<std::remove_reference_t<Data>>;
-            if constexpr (requires(Model& m, const Batch& batch, UnitPassGiven& pass) {
-                              requires unit_model<Model>;
-                              m.evaluate(batch, pass, metrics...);
-                          }) {
-                using Fixed = std::tuple<const Batch&, UnitPassGiven&>;
+            constexpr bool takes_pass = requires(Model& m, const Batch& batch, UnitPassGiven& pass) {
+                requires unit_model<Model>;
+                m.evaluate(batch, pass, metrics...);
+            };
+            if constexpr (takes_pass || requires(Model& m, const Batch& batch) { m.evaluate(batch, metrics...); }) {
+                using Fixed =
+                    std::conditional_t<takes_pass, std::tuple<const Batch&, UnitPassGiven&>, std::tuple<const Batch&>>;
                 detail::tell_metrics_by_value<detail::evaluates_copies<Model, Fixed, Metrics...>()>();
-                return evaluate(
-                    data, options,
-                    [](Model& m, const Batch& batch, auto& pass, Metrics&... own) { m.evaluate(batch, pass, own...); },
-                    std::move(metrics)...);
-            } else if constexpr (requires(Model& m, const Batch& batch) { m.evaluate(batch, metrics...); }) {
-                using Fixed = std::tuple<const Batch&>;
-                detail::tell_metrics_by_value<detail::evaluates_copies<Model, Fixed, Metrics...>()>();
-                return evaluate(
-                    data, options, [](Model& m, const Batch& batch, Metrics&... own) { m.evaluate(batch, own...); },
-                    std::move(metrics)...);
+                const auto feed = [](Model& m, const Batch& batch,
+                                     auto&... rest) -> decltype(static_cast<void>(m.evaluate(batch, rest...))) {
+                    m.evaluate(batch, rest...);
+                };
+                return evaluate(data, options, feed, std::move(metrics)...);
             } else {
                 detail::tell_evaluate<Batch>();
                 return {std::move(metrics)...};
@@ -221,18 +228,13 @@ public:
         if constexpr (!data_set<std::remove_reference_t<Data>>) {
             detail::tell_data<Data>();
             return {std::move(metrics)...};
-        } else if constexpr (!feeds<Feed, batch_of<std::remove_reference_t<Data>>, Metrics...>) {
+        } else if constexpr (!detail::feeds<Feed, FedWith<Data>, Metrics...>) {
             detail::tell_feed<Feed>();
             return {std::move(metrics)...};
         } else {
-            using Fixed =
-                std::conditional_t<unit_model<Model>,
-                                   std::tuple<Model&, const batch_of<std::remove_reference_t<Data>>&, UnitPassGiven&>,
-                                   std::tuple<Model&, const batch_of<std::remove_reference_t<Data>>&>>;
-            detail::tell_metrics_by_value<detail::feeds_copies<Feed, Fixed, Metrics...>()>();
+            detail::tell_metrics_by_value<detail::feeds_copies<Feed, FedWith<Data>, Metrics...>()>();
             return calling("evaluate", [&] {
-                const auto shape = evaluation_shape(data, options, "evaluate");
-                for_each_batch(data, shape, options, [&](const auto& batch, std::size_t, auto&... pass) {
+                each_batch(data, options, "evaluate", [&](const auto& batch, std::size_t, auto&... pass) {
                     feed(*model_, batch, pass..., metrics...);
                 });
                 (merge_over_ranks(world(), metrics), ...);
@@ -258,12 +260,12 @@ public:
                 std::remove_cvref_t<decltype(detail::predict_by(std::declval<Model&>(), std::declval<const Batch&>()))>;
             using E = std::remove_const_t<typename decltype(std::span(std::declval<const Found&>()))::element_type>;
             return calling("predict", [&] {
-                const auto shape = evaluation_shape(data, options, "predict");
                 detail::Outputs<E> outputs;
-                for_each_batch(data, shape, options, [&](const auto& batch, std::size_t samples, auto&... pass) {
+                const auto add = [&](const auto& batch, std::size_t samples, auto&... pass) {
                     const auto& found = model_->predict(batch, pass...);
                     outputs.add(std::span<const E>(found), samples);
-                });
+                };
+                const SamplerShape shape = each_batch(data, options, "predict", add);
                 return detail::in_data_order(world(), std::move(outputs), shape);
             });
         }
@@ -436,50 +438,19 @@ private:
         });
     }
 
-    template <class Feed, class Batch, class... Metrics>
-    static constexpr bool feeds = [] { // asks for one only: a generic callable may accept both, but compile with one
-        if constexpr (unit_model<Model>)
-            return std::invocable<Feed&, Model&, const Batch&, UnitPassGiven&, Metrics&...>;
-        else return std::invocable<Feed&, Model&, const Batch&, Metrics&...>;
-    }();
+    /// The arguments before the metrics with which they are fed.
+    template <class Data, class Batch = batch_of<std::remove_reference_t<Data>>>
+    using FedWith = std::conditional_t<unit_model<Model>, std::tuple<Model&, const Batch&, UnitPassGiven&>,
+                                       std::tuple<Model&, const Batch&>>;
     template <class Batch>
     static constexpr bool predicts = requires(Model& m, const Batch& batch) {
         std::span(std::declval<const std::remove_cvref_t<decltype(detail::predict_by(m, batch))>&>());
     };
 
-    /// Calls visit(batch, samples) for each batch of this rank; visit(batch, samples, pass) for a
-    /// model in units.
     template <class Data, class Visit>
-    void for_each_batch(Data& data, const SamplerShape& shape, const EvaluateOptions& options, Visit visit) {
-        detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t samples) {
-            if constexpr (unit_model<Model>)
-                training_->template forward<UnitPassGiven>([&](auto& pass) { visit(batch, samples, pass); });
-            else visit(batch, samples);
-        });
-        if constexpr (unit_model<Model>) training_->end_forward();
-    }
-
-    template <class Data>
-    SamplerShape evaluation_shape(Data& data, const EvaluateOptions& options, const char* who) {
-        training_->synchronise();
-        const auto hosting = mode_->run.evaluation_hosting(policies().hosting, ReplicasOfRanks{});
-        const SamplerShape shape =
-            detail::evaluation_shape(world(), hosting, static_cast<std::size_t>(data.size()), options, who);
-        detail::agree_on(world(), who, std::array<std::string_view, 2>{"data.size()", "EvaluateOptions.batch_size"},
-                         std::array<std::int64_t, 2>{shape.data_size, shape.batch_size});
-        detail::broadcast_buffers(world(), *model_);
-        return shape;
-    }
-
-    template <class Batch>
-    void add_own(const Batch& batch, std::size_t index, std::size_t count) {
-        const auto ranks = static_cast<std::uint64_t>(training_->workers());
-        const PassFacts facts{.seed = 0,
-                              .epoch = static_cast<std::uint64_t>(progress_.epoch.number()),
-                              .update = training_->applied(),
-                              .replica = index * ranks + static_cast<std::uint64_t>(world().rank()),
-                              .replicas = count * ranks};
-        training_->add(*model_, batch, static_cast<double>(samples_of(batch)), facts, index + 1 == count);
+    SamplerShape each_batch(Data& data, const EvaluateOptions& options, const char* who, const Visit& visit) {
+        return detail::each_batch<UnitPassGiven>(*training_, mode_->run, *model_, policies_.hosting, data, options, who,
+                                                 visit);
     }
 
     Model* model_;
