@@ -182,10 +182,9 @@ struct FieldPlace {
     std::string_view name = {};
     const FieldPlace* group = nullptr; ///< the aggregate that contains it
 };
-void append_boolean(List<PolicyField>& list, bool value, const FieldPlace& place);
-void append_integer(List<PolicyField>& list, std::uint64_t value, const FieldPlace& place);
-void append_enumerator(List<PolicyField>& list, std::uint64_t value, std::string_view word, const FieldPlace& place);
-void append_real(List<PolicyField>& list, double value, const FieldPlace& place);
+/// `word`: the enumerator's name, or empty.
+void append_field(List<PolicyField>& list, PolicyField::Kind kind, std::uint64_t bits, std::string_view word,
+                  const FieldPlace& place);
 
 /// The name of member `Index` of T. `Outer`: the field that holds the T, or `policy_place` if T is
 /// the policy.
@@ -196,14 +195,15 @@ inline constexpr FieldPlace policy_place{};
 /// Appends the fields in order. Nested aggregates are entered; other types are skipped.
 template <const FieldPlace* Place = &policy_place, class T>
 void append_fields(List<PolicyField>& list, const T& value) {
+    using Kind = PolicyField::Kind;
     if constexpr (std::is_same_v<T, bool>) {
-        append_boolean(list, value, *Place);
+        append_field(list, Kind::boolean, value ? 1 : 0, {}, *Place);
     } else if constexpr (std::is_floating_point_v<T>) {
-        append_real(list, static_cast<double>(value), *Place);
+        append_field(list, Kind::real, std::bit_cast<std::uint64_t>(static_cast<double>(value)), {}, *Place);
     } else if constexpr (requires { std::string_view(name_of(value)); } && std::is_enum_v<T>) {
-        append_enumerator(list, static_cast<std::uint64_t>(value), name_of(value), *Place);
+        append_field(list, Kind::integer, static_cast<std::uint64_t>(value), name_of(value), *Place);
     } else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
-        append_integer(list, static_cast<std::uint64_t>(value), *Place);
+        append_field(list, Kind::integer, static_cast<std::uint64_t>(value), {}, *Place);
     } else {
         with_fields(value, [&](const auto&... fields) {
             [&]<std::size_t... Index>(std::index_sequence<Index...>) {
@@ -247,22 +247,11 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION void append_enumerator(List<PolicyField>& list, std::uint64_t value,
-                                                                       std::string_view word, const FieldPlace& place) {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION void append_field(List<PolicyField>& list, PolicyField::Kind kind,
+                                                                  std::uint64_t bits, std::string_view word,
+                                                                  const FieldPlace& place) {
     const std::string_view group = place.group == nullptr ? std::string_view() : place.group->name;
-    list.push_back({PolicyField::Kind::integer, value, place.name, group, word});
-}
-[[gnu::cold]] UNISONO_DEFINITION void append_integer(List<PolicyField>& list, std::uint64_t value,
-                                                     const FieldPlace& place) {
-    append_enumerator(list, value, {}, place);
-}
-[[gnu::cold]] UNISONO_DEFINITION void append_boolean(List<PolicyField>& list, bool value, const FieldPlace& place) {
-    append_integer(list, value ? 1 : 0, place);
-    list.back().kind = PolicyField::Kind::boolean;
-}
-[[gnu::cold]] UNISONO_DEFINITION void append_real(List<PolicyField>& list, double value, const FieldPlace& place) {
-    append_integer(list, std::bit_cast<std::uint64_t>(value), place);
-    list.back().kind = PolicyField::Kind::real;
+    list.push_back({kind, bits, place.name, group, word});
 }
 
 [[gnu::cold]] UNISONO_DEFINITION std::string PolicyField::text() const {
