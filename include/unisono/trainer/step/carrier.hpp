@@ -41,7 +41,7 @@ struct BucketReduction {
     template <class World, class Values>
     Operation sum(World& group, Values encoded) {
         reducer.check_group(group);
-        if (slices == nullptr) return reducer.sum(buffer_of(encoded));
+        if (slices == nullptr) return reducer.start({Collective::all_reduce, buffer_of(encoded)});
         start_slice_sums(reducer, *slices, bucket, first, buffer_of(encoded), *operations);
         Operation last = std::move(operations->back());
         operations->pop_back();
@@ -206,7 +206,7 @@ void CarrierToOwners<T>::start_publication() {
         if (owned.owner == every_rank) continue;
         T* const values = (owned.owner == rank && array_ != nullptr) || model == nullptr ? array_ : model;
         const CallBuffer slice = kernels_->buffer(values + owned.slice.first, owned.slice.count);
-        keep(sums_.others(), reducer_->publish(slice, owned.owner));
+        keep(sums_.others(), reducer_->start({Collective::broadcast, slice, owned.owner}));
     }
 }
 
@@ -252,16 +252,16 @@ namespace detail {
                                                                  const CallBuffer& values) {
     prepared_at_[b] = nullptr; // until all are
     bool all = true;
-    each_slice_sum(reducer, slices, b, first, values, [&](const SliceSum& sum, std::size_t number) {
-        const CallBuffer out = sum.counts.empty() ? sum.values : reducer.own_slice(sum.values, sum.counts);
+    each_slice_sum(reducer, slices, b, first, values, [&](const ReducerCall& sum, std::size_t number) {
+        const CallBuffer out = reducer.result(sum);
         std::optional<Prepared>& prepared = sums_[number];
         if (prepared.has_value()) {
             prepared->start(sum.values, out);
         } else {
-            const Call call = reducer.call(sum.what, sum.values, sum.owner, sum.counts);
+            const Call call = reducer.call(sum);
             if (call.by.plan == nullptr) {
                 all = false;
-                return keep(others_, start_slice_sum(reducer, sum));
+                return keep(others_, reducer.start(sum));
             }
             prepared.emplace(reducer.core().prepare(call, sum.values, out));
             prepared->start();

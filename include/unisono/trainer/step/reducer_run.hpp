@@ -22,7 +22,16 @@ namespace detail {
 
 [[noreturn]] void refuse_elements(const CallBuffer& values);
 /// The reducer has no function for this.
-[[noreturn]] Operation refuse_verb(Collective what);
+[[noreturn]] void refuse_verb(Collective what);
+
+/// One collective of a reducer: the sum of one slice of a bucket, or of the slices of all ranks at
+/// once, or the publication of a slice.
+struct ReducerCall {
+    Collective what; ///< all_reduce, reduce to the owner, reduce_scatter, or broadcast by the owner
+    CallBuffer values;
+    int owner = 0;
+    Counts counts = {}; ///< of the ranks' slices; only for reduce_scatter
+};
 
 /// A reducer's run is the object that its `start(group)` returns. The trainer keeps it for the
 /// whole training, and starts sums of gradients by it (reducer/reducer.hpp). This class has the
@@ -36,44 +45,27 @@ public:
     ReducerRun& operator=(const ReducerRun&) = delete;
     virtual ~ReducerRun() = default;
 
-    /// The call by which a schedule sums such elements to all (all_reduce), to their owners
-    /// (reduce_scatter) or to one (reduce), or publishes them (broadcast). Its `plan` is null if
-    /// the reducer does it otherwise.
-    [[nodiscard]] virtual Call call(Collective what, const CallBuffer& values, int owner, Counts counts) const = 0;
+    /// The call by which a schedule does it. Its `plan` is null if the reducer does it otherwise.
+    [[nodiscard]] virtual Call call(const ReducerCall& wanted) const = 0;
     /// True if one operation sums the slices of all ranks.
     [[nodiscard]] virtual bool sums_slices_at_once() const = 0;
-
-    UNISONO_OUTSIDE virtual Operation sum(const CallBuffer& values);
-    UNISONO_OUTSIDE virtual Operation sum_to(const CallBuffer& values, int owner);
-    UNISONO_OUTSIDE virtual Operation publish(const CallBuffer& values, int owner);
-    UNISONO_OUTSIDE virtual Operation sum_slices(const CallBuffer& values, Counts counts);
+    UNISONO_OUTSIDE virtual Operation start(const ReducerCall& wanted);
+    /// Where this rank gets the result: its own slice, or all values.
+    [[nodiscard]] CallBuffer result(const ReducerCall& wanted) const;
 
     /// \throws error bad_input: another group than the trainer's
     void check_group(const GroupCore& group) const;
 
     [[nodiscard]] GroupCore& core() const { return *core_; }
-    /// This rank's part of slices of all ranks.
-    [[nodiscard]] CallBuffer own_slice(CallBuffer values, Counts counts) const;
 
 private:
     GroupCore* core_;
 };
 
-/// The sum of one slice of a bucket, or of the slices of all ranks at once.
-struct SliceSum {
-    Collective what;
-    CallBuffer values;
-    int owner = 0;
-    Counts counts = {}; ///< of the ranks' slices; only for reduce_scatter
-};
-
 /// Calls visit(sum, number of the slice among all) for the sums of bucket b. `values` are the
 /// bucket's elements; the first one has index `first` in the flat order.
 void each_slice_sum(const ReducerRun& reducer, const OwnedSlices& slices, std::size_t b, std::size_t first,
-                    const CallBuffer& values, FunctionRef<void(const SliceSum&, std::size_t)> visit);
-
-/// Starts one of these sums.
-Operation start_slice_sum(ReducerRun& reducer, const SliceSum& sum);
+                    const CallBuffer& values, FunctionRef<void(const ReducerCall&, std::size_t)> visit);
 
 /// Starts the sum of bucket b of `slices` (or of a unit): each slice to its owner. `values` are its
 /// elements; the first one has index `first` in the flat order.
@@ -125,10 +117,10 @@ public:
     ScheduledRun(World& world, const Reducer& reducer)
         : ReducerRun(world), world_(&world), run_(reducer.start(world)) {}
 
-    [[nodiscard]] Call call(Collective what, const CallBuffer& values, [[maybe_unused]] int owner,
-                            [[maybe_unused]] Counts counts) const override {
+    [[nodiscard]] Call call(const ReducerCall& wanted) const override {
+        const Collective what = wanted.what;
         Call made;
-        Types::visit(values, [&]<class Values>(Values) {
+        Types::visit(wanted.values, [&]<class Values>(Values) {
             constexpr bool sums = Types::template sums<Values>;
             if constexpr (sums) {
                 if (what == Collective::all_reduce)
@@ -136,15 +128,16 @@ public:
             }
             if constexpr (sums && Types::owned) {
                 if (what == Collective::reduce)
-                    made = call_on<Collective::reduce, Values>(*world_, run_.to_owner, Sum{}, owner);
+                    made = call_on<Collective::reduce, Values>(*world_, run_.to_owner, Sum{}, wanted.owner);
             }
             if constexpr (sums && Types::owned && scatters_sums<ToAll>) {
                 if (what == Collective::reduce_scatter)
-                    made = call_on<Collective::reduce_scatter, Values>(*world_, run_.to_all, Sum{}, 0, counts, counts);
+                    made = call_on<Collective::reduce_scatter, Values>(*world_, run_.to_all, Sum{}, 0, wanted.counts,
+                                                                       wanted.counts);
             }
             if constexpr (Types::owned) {
                 if (what == Collective::broadcast)
-                    made = call_on<Collective::broadcast, Values>(*world_, run_.to_owner, NoOperation{}, owner);
+                    made = call_on<Collective::broadcast, Values>(*world_, run_.to_owner, NoOperation{}, wanted.owner);
             }
         });
         if (made.by.plan == nullptr) refuse_verb(what);
@@ -165,49 +158,34 @@ public:
     ReducerRunOf(World& world, const Reducer& reducer)
         : ReducerRun(world), world_(&world), run_(reducer.start(world)) {}
 
-    [[nodiscard]] Call call(Collective, const CallBuffer&, int, Counts) const override { return {}; }
+    [[nodiscard]] Call call(const ReducerCall&) const override { return {}; }
     [[nodiscard]] bool sums_slices_at_once() const override {
         return Types::owned && detail::sums_slices_at_once<World>(run_);
     }
 
-    Operation sum(const CallBuffer& values) override {
-        return over<true>(values, [&](auto elements) {
-            if constexpr (requires { run_.sum(*world_, elements); }) return run_.sum(*world_, elements);
-            else return refuse_verb(Collective::all_reduce);
-        });
-    }
-    Operation sum_to(const CallBuffer& values, [[maybe_unused]] int owner) override {
-        return over<true>(values, [&](auto elements) {
-            if constexpr (Types::owned && requires { run_.sum_to(*world_, elements, owner); })
-                return run_.sum_to(*world_, elements, owner);
-            else return refuse_verb(Collective::reduce);
-        });
-    }
-    Operation publish(const CallBuffer& values, [[maybe_unused]] int owner) override {
-        return over<false>(values, [&](auto elements) {
-            if constexpr (Types::owned && requires { run_.publish(*world_, elements, owner); })
-                return run_.publish(*world_, elements, owner);
-            else return refuse_verb(Collective::broadcast);
-        });
-    }
-    Operation sum_slices(const CallBuffer& values, [[maybe_unused]] Counts counts) override {
-        return over<true>(values, [&](auto elements) {
-            if constexpr (Types::owned && requires { run_.sum_slices(*world_, elements, counts); })
-                return run_.sum_slices(*world_, elements, counts);
-            else return refuse_verb(Collective::reduce_scatter);
-        });
-    }
-
-private:
-    template <bool Sums, class Verb>
-    static Operation over(const CallBuffer& values, Verb verb) {
+    Operation start(const ReducerCall& wanted) override {
+        const Collective what = wanted.what;
         Operation started;
-        Types::visit(values, [&]<class Values>(Values elements) {
-            if constexpr (!Sums || Types::template sums<Values>) started = verb(elements);
-            else started = refuse_verb(Collective::all_reduce);
+        Types::visit(wanted.values, [&]<class Values>(Values elements) {
+            constexpr bool sums = Types::template sums<Values>;
+            if constexpr (sums) {
+                if constexpr (requires { run_.sum(*world_, elements); })
+                    if (what == Collective::all_reduce) return set(started, run_.sum(*world_, elements));
+                if constexpr (Types::owned && requires { run_.sum_to(*world_, elements, wanted.owner); })
+                    if (what == Collective::reduce) return set(started, run_.sum_to(*world_, elements, wanted.owner));
+                if constexpr (Types::owned && requires { run_.sum_slices(*world_, elements, wanted.counts); })
+                    if (what == Collective::reduce_scatter)
+                        return set(started, run_.sum_slices(*world_, elements, wanted.counts));
+            }
+            if constexpr (Types::owned && requires { run_.publish(*world_, elements, wanted.owner); })
+                if (what == Collective::broadcast) return set(started, run_.publish(*world_, elements, wanted.owner));
+            refuse_verb(sums || what == Collective::broadcast ? what : Collective::all_reduce);
         });
         return started;
     }
+
+private:
+    static void set(Operation& started, Operation&& made) { started = std::move(made); }
 
     World* world_;
     Run run_;
@@ -239,7 +217,7 @@ namespace detail {
                   " bytes; expected its `Wire`, or floats or signed integers of the library"});
 }
 
-[[noreturn]] UNISONO_DEFINITION Operation refuse_verb(Collective what) {
+[[noreturn]] UNISONO_DEFINITION void refuse_verb(Collective what) {
     refuse_input({"the reducer's run has no ",
                   what == Collective::all_reduce  ? "`sum`"
                   : what == Collective::reduce    ? "`sum_to`"
@@ -254,32 +232,22 @@ UNISONO_DEFINITION void ReducerRun::check_group(const GroupCore& group) const {
                  "with, or a collective of its own on the other");
 }
 
-UNISONO_DEFINITION CallBuffer ReducerRun::own_slice(CallBuffer values, Counts counts) const {
+UNISONO_DEFINITION CallBuffer ReducerRun::result(const ReducerCall& wanted) const {
+    CallBuffer mine = wanted.values;
+    if (wanted.counts.empty()) return mine;
     const auto me = static_cast<std::size_t>(core_->rank());
-    for (std::size_t rank = 0; rank < me; ++rank) values.data += counts[rank] * values.element_bytes;
-    values.count = counts[me];
-    return values;
+    for (std::size_t rank = 0; rank < me; ++rank) mine.data += wanted.counts[rank] * mine.element_bytes;
+    mine.count = wanted.counts[me];
+    return mine;
 }
 
-UNISONO_DEFINITION Operation ReducerRun::sum(const CallBuffer& values) {
-    return core_->start(call(Collective::all_reduce, values, 0, {}), values, values);
-}
-
-UNISONO_DEFINITION Operation ReducerRun::sum_to(const CallBuffer& values, int owner) {
-    return core_->start(call(Collective::reduce, values, owner, {}), values, values);
-}
-
-UNISONO_DEFINITION Operation ReducerRun::publish(const CallBuffer& values, int owner) {
-    return core_->start(call(Collective::broadcast, values, owner, {}), values, values);
-}
-
-UNISONO_DEFINITION Operation ReducerRun::sum_slices(const CallBuffer& values, Counts counts) {
-    return core_->start(call(Collective::reduce_scatter, values, 0, counts), values, own_slice(values, counts));
+UNISONO_DEFINITION Operation ReducerRun::start(const ReducerCall& wanted) {
+    return core_->start(call(wanted), wanted.values, result(wanted));
 }
 
 [[gnu::noinline]] UNISONO_DEFINITION void each_slice_sum(const ReducerRun& reducer, const OwnedSlices& slices,
                                                          std::size_t b, std::size_t first, const CallBuffer& values,
-                                                         FunctionRef<void(const SliceSum&, std::size_t)> visit) {
+                                                         FunctionRef<void(const ReducerCall&, std::size_t)> visit) {
     std::size_t number = slices.first_of_bucket(b);
     if (slices.cut() && reducer.sums_slices_at_once())
         if (const Counts counts = slices.slice_counts(b); !counts.empty())
@@ -293,17 +261,11 @@ UNISONO_DEFINITION Operation ReducerRun::sum_slices(const CallBuffer& values, Co
     }
 }
 
-UNISONO_DEFINITION Operation start_slice_sum(ReducerRun& reducer, const SliceSum& sum) {
-    if (sum.what == Collective::all_reduce) return reducer.sum(sum.values);
-    return sum.what == Collective::reduce ? reducer.sum_to(sum.values, sum.owner)
-                                          : reducer.sum_slices(sum.values, sum.counts);
-}
-
 UNISONO_DEFINITION void start_slice_sums(ReducerRun& reducer, const OwnedSlices& slices, std::size_t b,
                                          std::size_t first, const CallBuffer& values,
                                          std::vector<Operation>& operations) {
     each_slice_sum(reducer, slices, b, first, values,
-                   [&](const SliceSum& sum, std::size_t) { keep(operations, start_slice_sum(reducer, sum)); });
+                   [&](const ReducerCall& sum, std::size_t) { keep(operations, reducer.start(sum)); });
 }
 
 } // namespace detail

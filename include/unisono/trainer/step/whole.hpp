@@ -59,7 +59,7 @@ public:
     /// Starts to sum elements over all ranks. Their memory comes from the kernels.
     [[nodiscard]] Operation start_sum(T* values, std::size_t count) {
         kernels_->order();
-        return reducer_->sum(kernels_->buffer(values, count));
+        return reducer_->start({Collective::all_reduce, kernels_->buffer(values, count)});
     }
     /// The compression's run, or null.
     [[nodiscard]] CompressionRun<T>* compression() { return gradient_->compression(); }
