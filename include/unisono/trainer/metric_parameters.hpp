@@ -25,34 +25,20 @@ struct KnownParameters {
     static constexpr bool known = true;
     using List = std::tuple<A...>;
 };
-template <class R, class... A>
-struct ParametersOf<R (*)(A...)> : KnownParameters<A...> {};
-template <class R, class... A>
-struct ParametersOf<R (*)(A...) noexcept> : KnownParameters<A...> {};
-template <class R, class C, class... A>
-struct ParametersOf<R (C::*)(A...)> : KnownParameters<A...> {};
-template <class R, class C, class... A>
-struct ParametersOf<R (C::*)(A...) const> : KnownParameters<A...> {};
-template <class R, class C, class... A>
-struct ParametersOf<R (C::*)(A...)&> : KnownParameters<A...> {};
-template <class R, class C, class... A>
-struct ParametersOf<R (C::*)(A...) const&> : KnownParameters<A...> {};
-template <class R, class C, class... A>
-struct ParametersOf<R (C::*)(A...) &&> : KnownParameters<A...> {};
-template <class R, class C, class... A>
-struct ParametersOf<R (C::*)(A...) const&&> : KnownParameters<A...> {};
-template <class R, class C, class... A>
-struct ParametersOf<R (C::*)(A...) noexcept> : KnownParameters<A...> {};
-template <class R, class C, class... A>
-struct ParametersOf<R (C::*)(A...) const noexcept> : KnownParameters<A...> {};
-template <class R, class C, class... A>
-struct ParametersOf<R (C::*)(A...) & noexcept> : KnownParameters<A...> {};
-template <class R, class C, class... A>
-struct ParametersOf<R (C::*)(A...) const & noexcept> : KnownParameters<A...> {};
-template <class R, class C, class... A>
-struct ParametersOf<R (C::*)(A...) && noexcept> : KnownParameters<A...> {};
-template <class R, class C, class... A>
-struct ParametersOf<R (C::*)(A...) const && noexcept> : KnownParameters<A...> {};
+template <class R, class... A, bool Never>
+struct ParametersOf<R (*)(A...) noexcept(Never)> : KnownParameters<A...> {};
+template <class R, class C, class... A, bool Never>
+struct ParametersOf<R (C::*)(A...) noexcept(Never)> : KnownParameters<A...> {};
+template <class R, class C, class... A, bool Never>
+struct ParametersOf<R (C::*)(A...) const noexcept(Never)> : KnownParameters<A...> {};
+template <class R, class C, class... A, bool Never>
+struct ParametersOf<R (C::*)(A...) & noexcept(Never)> : KnownParameters<A...> {};
+template <class R, class C, class... A, bool Never>
+struct ParametersOf<R (C::*)(A...) const & noexcept(Never)> : KnownParameters<A...> {};
+template <class R, class C, class... A, bool Never>
+struct ParametersOf<R (C::*)(A...) && noexcept(Never)> : KnownParameters<A...> {};
+template <class R, class C, class... A, bool Never>
+struct ParametersOf<R (C::*)(A...) const && noexcept(Never)> : KnownParameters<A...> {};
 
 /// True if what is added through a parameter of type `A` is not added to the metric: it is a copy
 /// of it, or a reference to const. Any other type that is made of the metric may refer to it, as
