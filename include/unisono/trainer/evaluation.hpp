@@ -90,7 +90,7 @@ inline constexpr bool feeds<Feed, std::tuple<Fixed...>, Metrics...> = std::invoc
 
 /// Calls visit(batch, samples) for each batch of this rank; visit(batch, samples, pass) for a model
 /// in units. Collective. `hosting`: of the workers.
-template <class UnitPass, class Training, class Run, class Model, class Hosting, class Data, class Visit>
+template <class Training, class Run, class Model, class Hosting, class Data, class Visit>
 SamplerShape each_batch(Training& training, Run& run, Model& model, const Hosting& hosting, Data& data,
                         const EvaluateOptions& options, const char* who, const Visit& visit) {
     auto& world = training.world();
@@ -111,7 +111,7 @@ SamplerShape each_batch(Training& training, Run& run, Model& model, const Hostin
         if (!item->batch) continue;
         const std::size_t samples = item->entry.samples.size();
         if constexpr (unit_model<Model>)
-            training.template forward<UnitPass>([&](auto& pass) { visit(*item->batch, samples, pass); });
+            training.template forward<unit_pass_t<Model>>([&](auto& pass) { visit(*item->batch, samples, pass); });
         else visit(*item->batch, samples);
     }
     if constexpr (unit_model<Model>) training.end_forward();

@@ -173,16 +173,6 @@ inline constexpr bool trains_wider = [] {
     else return false;
 }();
 
-/// The type of a pass for a model in units; for other models an empty type.
-template <class Model, class Element>
-struct PassGivenTo {
-    using type = UnitPass<Element>;
-};
-template <unit_model Model, class Element>
-struct PassGivenTo<Model, Element> {
-    using type = unit_pass_t<Model>;
-};
-
 /// The arguments of the rules: the chosen policies with a group and a model.
 template <class WorldT, class ModelT, class Chosen>
 struct ChosenTraining : Chosen {

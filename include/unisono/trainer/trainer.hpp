@@ -71,6 +71,7 @@ class Trainer {
     using Policies = detail::TrainerPolicies<Given...>;
     using Sharding = typename Policies::Sharding;
     using Training = detail::training_of<World, Model, Policies>;
+    using PassGiven = detail::pass_given_t<Model>;
 
 public:
     static_assert(
@@ -78,8 +79,6 @@ public:
         "unisono::Trainer: the group, the model and the policies do not go together; the message above says why");
 
     using Element = parameter_element_t<Model>;
-    /// The type of the pass for models in units: unit_pass_t.
-    using UnitPassGiven = typename detail::PassGivenTo<Model, Element>::type;
     /// True if no rank holds all parameters in the type in which they are trained.
     static constexpr bool shards_parameters = detail::shards_parameters<Sharding> || detail::trains_wider<Model>;
     static_assert(
@@ -203,13 +202,13 @@ public:
             return {std::move(metrics)...};
         } else {
             using Batch = batch_of<std::remove_reference_t<Data>>;
-            constexpr bool takes_pass = requires(Model& m, const Batch& batch, UnitPassGiven& pass) {
+            constexpr bool takes_pass = requires(Model& m, const Batch& batch, PassGiven& pass) {
                 requires unit_model<Model>;
                 m.evaluate(batch, pass, metrics...);
             };
             if constexpr (takes_pass || requires(Model& m, const Batch& batch) { m.evaluate(batch, metrics...); }) {
                 using Fixed =
-                    std::conditional_t<takes_pass, std::tuple<const Batch&, UnitPassGiven&>, std::tuple<const Batch&>>;
+                    std::conditional_t<takes_pass, std::tuple<const Batch&, PassGiven&>, std::tuple<const Batch&>>;
                 detail::tell_metrics_by_value<detail::evaluates_copies<Model, Fixed, Metrics...>()>();
                 const auto feed = [](Model& m, const Batch& batch,
                                      auto&... rest) -> decltype(static_cast<void>(m.evaluate(batch, rest...))) {
@@ -440,7 +439,7 @@ private:
 
     /// The arguments before the metrics with which they are fed.
     template <class Data, class Batch = batch_of<std::remove_reference_t<Data>>>
-    using FedWith = std::conditional_t<unit_model<Model>, std::tuple<Model&, const Batch&, UnitPassGiven&>,
+    using FedWith = std::conditional_t<unit_model<Model>, std::tuple<Model&, const Batch&, PassGiven&>,
                                        std::tuple<Model&, const Batch&>>;
     template <class Batch>
     static constexpr bool predicts = requires(Model& m, const Batch& batch) {
@@ -449,8 +448,7 @@ private:
 
     template <class Data, class Visit>
     SamplerShape each_batch(Data& data, const EvaluateOptions& options, const char* who, const Visit& visit) {
-        return detail::each_batch<UnitPassGiven>(*training_, mode_->run, *model_, policies_.hosting, data, options, who,
-                                                 visit);
+        return detail::each_batch(*training_, mode_->run, *model_, policies_.hosting, data, options, who, visit);
     }
 
     Model* model_;

@@ -59,7 +59,9 @@ public:
     void add(Model& model, const Batch& batch, double samples, PassFacts facts, bool last) {
         const TraceSpan span(this->log_, Activity::compute, this->applied());
         MicroBatchFacts micro{samples, 0, gradient_kind_of<Model>};
-        this->before_call(micro, facts);
+        if (!this->facts_.needs_tokens) facts.weight = this->policies_->share(micro).multiplier;
+        facts.loss_scale = this->loss_scale().scale();
+        this->micro_ = &micro;
         auto pass = this->template make_pass<Model>(facts, last);
         this->pass_ = &pass;
         const double loss = call(model, batch, pass);

@@ -73,9 +73,7 @@ public:
     /// Starts an update.
     void begin();
 
-    /// Before the model's call on a micro-batch.
-    void before_call(MicroBatchFacts& micro, PassFacts& facts);
-    /// After it, with the loss that it has returned.
+    /// Adds the micro-batch in progress, for which the model's call has returned this loss.
     void after_call(double loss, bool last);
 
     // --- after the last micro-batch ---
@@ -307,13 +305,6 @@ void Update<T>::begin() {
     divisor_ = 0;
     if (inspects_) kernels_->begin_inspection();
     begin_update();
-}
-
-template <class T>
-void Update<T>::before_call(MicroBatchFacts& micro, PassFacts& facts) {
-    if (!facts_.needs_tokens) facts.weight = policies_->share(micro).multiplier;
-    facts.loss_scale = loss_scale_.scale();
-    micro_ = &micro;
 }
 
 template <class T>
