@@ -36,9 +36,9 @@ public:
 
     /// True if all ranks map each other's parameters: only then use this carrier. `seen`: the peers
     /// map this rank's. Collective.
-    [[nodiscard]] bool agree(bool seen) const {
+    [[nodiscard]] static bool agree(GroupCore& world, bool seen) {
         std::array<std::int32_t, 1> all = {seen ? 1 : 0};
-        all_reduce_native(*world_, all, Few<Min>{});
+        all_reduce_native(world, all, Few<Min>{});
         return all[0] == 1;
     }
 

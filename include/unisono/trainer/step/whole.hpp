@@ -164,9 +164,6 @@ private:
     template <class Reducer, class World>
     static constexpr bool combines_at_once =
         requires { requires decltype(std::declval<const Reducer&>().start(std::declval<World&>()))::combines_at_once; };
-    /// Null if the ranks cannot use it. Collective.
-    template <class World>
-    [[nodiscard]] Carrier<T>* fused_carrier(World& world);
     [[nodiscard]] std::size_t bucket_count() const { return flat_.layout().buckets().size(); }
 
     FlatModel<T> flat_;
@@ -207,20 +204,16 @@ WholeStore<T>::WholeStore(World& world, Model& model, const Policies& policies, 
     if constexpr (owned) {
         constexpr bool fuses = at_once && !Policies::Summation::reproducible && !Policies::Compression::compresses &&
                                !Policies::Clipping::measures_norm;
-        if constexpr (fuses) carrier_.take(fused_carrier(world));
+        if constexpr (fuses) {
+            keep_native<Collective::all_gather, Collective::barrier>(world);
+            const bool seen = CarrierToOwners<T>::publishes_from_model(flat_, *kernels_);
+            if (world.size() > 1 && slices_.all_cut() && FusedCarrier<T>::agree(world, seen))
+                carrier_.take(new FusedCarrier<T>(world, flat_));
+        }
         if (!carrier_ && slices_.cut()) carrier_.take(new CarrierToOwners<T>(*reducer_, flat_, slices_, *kernels_));
     }
     if (!carrier_) carrier_.take(new CarrierToAll<T>(*reducer_, flat_, slices_, *kernels_));
     this->begin_store(flat_.layout(), slices_, gradient_->sums());
-}
-
-template <class T>
-template <class World>
-Carrier<T>* WholeStore<T>::fused_carrier(World& world) {
-    keep_native<Collective::all_gather, Collective::barrier>(world);
-    if (world.size() == 1 || !slices_.all_cut()) return nullptr;
-    Owned<FusedCarrier<T>> fused(new FusedCarrier<T>(world, flat_));
-    return fused->agree(CarrierToOwners<T>::publishes_from_model(flat_, *kernels_)) ? fused.release() : nullptr;
 }
 
 template <class T>
