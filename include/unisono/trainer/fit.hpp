@@ -3,6 +3,7 @@
 /// \file
 /// The training loop: epochs, rounds, windows, updates.
 
+#include "unisono/core/list.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/value.hpp"
 #include "unisono/data/loader.hpp"
@@ -22,6 +23,7 @@
 #include <limits>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -184,7 +186,7 @@ template <class Window>
         run_epoch(steps, epoch);
         epoch = epoch.next();
     }
-    set_epochs(report, epochs_);
+    std::vector<EpochReport>(epochs_.begin(), epochs_.end()).swap(report.epochs);
 }
 
 template <class Window>

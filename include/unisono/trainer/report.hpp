@@ -3,7 +3,6 @@
 /// \file
 /// Reports of updates and trainings: the same numbers on every rank.
 
-#include "unisono/core/list.hpp"
 #include "unisono/sampler/sampler.hpp"
 #include "unisono/update/staleness.hpp"
 
@@ -68,13 +67,6 @@ struct FitReport {
     Staleness staleness = {}; ///< staleness in this `fit`; empty if all ranks update together
 };
 
-namespace detail {
-
-/// The reports of all epochs of a `fit`, which a List collects.
-void set_epochs(FitReport& report, const List<EpochReport>& epochs);
-
-} // namespace detail
-
 /// A world among the successive worlds of an elastic job. Job 0: it is not elastic.
 struct WorldEpoch {
     std::uint64_t job = 0; ///< a number that no other job has
@@ -99,15 +91,3 @@ struct TrainingProgress {
 };
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-[[gnu::cold]] UNISONO_DEFINITION void set_epochs(FitReport& report, const List<EpochReport>& epochs) {
-    std::vector<EpochReport>(epochs.begin(), epochs.end()).swap(report.epochs);
-}
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES
