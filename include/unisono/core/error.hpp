@@ -75,6 +75,12 @@ private:
 };
 
 namespace detail {
+/// An error of this rank's device. This rank alone throws it, and no other rank is the cause.
+class device_error : public error {
+public:
+    using error::error;
+};
+
 /// The exception that is being handled, as a fault: an error's own, of `other.rank` if it names no
 /// rank. For any other exception `other`, with the exception's text behind its message.
 [[gnu::cold]] Fault fault_of_exception(Fault other);

@@ -129,6 +129,43 @@ BOOST_AUTO_TEST_CASE(a_device_fails_between_memberships) {
     }
 }
 
+/// The device of a rank gives no stream, or is gone, when a process is added. That rank ends, and
+/// does not blame the process: the others take it in. Rank 0 decides which applicants are refused.
+BOOST_AUTO_TEST_CASE(a_device_fails_as_a_rank_is_added) {
+    if (too_slow()) return;
+    for (const int devices : {8, 1, 0}) { // of rank 1 one is not enough
+        const int failing = devices == 1 ? 1 : 0;
+        const Shared told;
+        const Folder folder;
+        un::Processes processes;
+        for (int who = 0; who < 3; ++who)
+            processes.start([&, who] {
+                std::optional<stand_in::Scene> scene;
+                const auto body = [&](auto& world) {
+                    return train(world, [&](const un::UpdateReport& report) {
+                        if (who == failing && report.number == 1)
+                            scene.emplace(stand_in::Behaviour{.devices = devices, .streams = devices != 8});
+                        ::usleep(told[2].was_in ? 1'000 : 200'000);
+                    });
+                };
+                return be_rank<un::Cuda<un::Tcp>>(who == 2 ? -1 : who, 2, folder.path(), patient(), told[who], body);
+            });
+        await_end(processes);
+        BOOST_TEST_CONTEXT(devices << " devices") {
+            BOOST_TEST(told[failing].code == static_cast<int>(un::ErrorCode::refused));
+            const char* const why = devices == 8   ? "cudaStreamCreateWithFlags"
+                                    : devices == 1 ? "asks for device 1, but sees 1"
+                                                   : "cudaErrorNoDevice";
+            BOOST_TEST(test::mentions(told[failing].text, {failing == 0 ? "rank 0" : "rank 1", why}),
+                       told[failing].text);
+            for (const int who : {1 - failing, 2}) {
+                BOOST_TEST(told[who].done, told[who].text);
+                BOOST_TEST((told[who].result == undisturbed()), "another result than undisturbed");
+            }
+        }
+    }
+}
+
 /// A process whose device cannot be used is not added, and the others train on.
 BOOST_AUTO_TEST_CASE(a_device_that_cannot_be_used_is_not_added) {
     if (too_slow()) return;

@@ -305,10 +305,11 @@ Cuda<Network> Cuda<Network>::join(Control control, nanoseconds deadline, const O
     const auto rank = static_cast<std::size_t>(control.rank());
     static_cast<void>(options.with(Environment::of_process())); // reports errors in the options before anything else
     const detail::CudaCard mine = detail::cuda_card(detail::host_number(), options.device);
-    if (options.is_later) detail::check_problem(mine, rank);
+    if (options.is_later) detail::check_own(mine, rank);
     const int place = detail::place_of(detail::gather_cards(control, mine, deadline), rank);
     // First: a rank that fails here is in no network, and the others learn that it has ended.
-    std::shared_ptr<detail::CudaCopies> copies = begin(place);
+    std::shared_ptr<detail::CudaCopies> copies =
+        detail::on_own_device(options.is_later, rank, [&] { return begin(place); });
     auto network = [&] {
         if constexpr (detail::has_options<Network>) return Network::join(std::move(control), deadline, options.network);
         else return Network::join(std::move(control), deadline, options.network.arena_bytes);

@@ -103,6 +103,30 @@ inline void check_wanted(const CudaCard& card, std::size_t rank) {
                       concat({"rank ", rank, " asks for device ", card.wanted, ", but sees ", card.devices.size()}));
 }
 
+/// Calls `begin`, which uses only this rank's device, and names the rank in its errors. `is_later`:
+/// in a membership of an elastic world after the first one, where the device's failure ends this
+/// rank alone. Then the errors are of the type device_error.
+template <class Begin>
+auto on_own_device(bool is_later, std::size_t rank, Begin begin) {
+    try {
+        return begin();
+    } catch (const error& failed) {
+        Fault fault = failed.why();
+        if (fault.rank < 0) fault.message = concat({"rank ", rank, ": ", fault.message});
+        fault.rank = static_cast<int>(rank);
+        fault.operation = "join";
+        if (is_later) throw device_error(fault);
+        throw error(fault);
+    }
+}
+/// Checks this rank's card in such a membership. The other ranks never see that of one that fails.
+inline void check_own(const CudaCard& mine, std::size_t rank) {
+    on_own_device(true, rank, [&] {
+        check_problem(mine, rank);
+        check_wanted(mine, rank);
+    });
+}
+
 /// The number of ranks on this host among the first `ranks` ranks.
 template <class Card>
 std::size_t count_on_host(const std::vector<Card>& cards, std::uint64_t host, std::size_t ranks) {

@@ -301,6 +301,8 @@ private:
                 return {std::move(group), membership_->epoch(),
                         decision.members, static_cast<int>(source - decision.members.begin()),
                         agreed,           updates == no_state_yet};
+            } catch (const device_error&) { // no added member is the cause
+                throw;
             } catch (const error& failed) {
                 if (!(is_loss(failed) || leave_out_added(failed))) throw;
                 note_failure(failed.why());

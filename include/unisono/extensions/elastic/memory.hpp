@@ -11,7 +11,8 @@
 ///   outlives the transport;
 /// - `alone()`: a transport of this rank alone, on the same device;
 /// - `device()`: the device's number, and an option of that name, which later memberships get, with
-///   the option `is_later`: there an error of a rank's device ends that rank alone;
+///   the option `is_later`: there an error of a rank's device is a device_error, which ends that
+///   rank alone;
 /// - `fail_alone()`: from now on the others learn of this device's failure as of a death
 ///   (peer_lost);
 /// - `own_failure()`: the text of such a failure, after which this rank ends; empty: there is none.

@@ -385,7 +385,7 @@ Nccl Nccl::join(Control control, nanoseconds deadline, const NcclOptions& option
     const NcclOptions all = options.with(environment);
     const detail::NcclCard mine =
         detail::card_of_process(detail::host_number(), all, detail::devices_are_shared(environment));
-    if (all.is_later) detail::check_problem(mine, static_cast<std::size_t>(rank));
+    if (all.is_later) detail::check_own(mine, static_cast<std::size_t>(rank));
     const std::vector<detail::NcclCard> cards = detail::gather_cards(control, mine, deadline);
     const std::vector<int> places = detail::place_ranks(cards);
     // The others form the next membership again.
@@ -394,15 +394,14 @@ Nccl Nccl::join(Control control, nanoseconds deadline, const NcclOptions& option
     const std::shared_ptr<detail::NetworkWorld> world = messages.network().shared_world();
     std::shared_ptr<detail::NcclDevice> device;
     try {
-        device = begin_device(places[static_cast<std::size_t>(rank)], world->size(), cards[0].id, rank);
+        device = detail::on_own_device(all.is_later, static_cast<std::size_t>(rank), [&] {
+            return begin_device(places[static_cast<std::size_t>(rank)], world->size(), cards[0].id, rank);
+        });
     } catch (const error& failed) { // the other ranks wait for this one in NCCL
-        Fault fault = failed.why();
-        fault.rank = rank;
-        fault.message = concat({"rank ", rank, ": ", fault.message});
-        Fault theirs = fault;
+        Fault theirs = failed.why();
         theirs.code = told;
         world->abort(rank, theirs);
-        throw error(fault);
+        throw;
     }
     Nccl made(std::move(messages), device, all);
     wait_for_world(*world, rank, *device, deadline, told);
