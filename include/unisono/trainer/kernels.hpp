@@ -142,7 +142,10 @@ public:
     [[nodiscard, gnu::cold]] OptimizerState<T> state(const StateArrays& arrays, std::size_t count) const override {
         return {arrays, count};
     }
-    [[nodiscard]] static OptimizerState<T>& shown(OptimizerState<T>& state) { return state; }
+    template <class State>
+    [[nodiscard]] static State& shown(State& state) {
+        return state;
+    }
     [[nodiscard]] bool is_shared(const T* at, std::size_t count) const override {
         return world_->is_shared(std::span<const T>(at, count));
     }

@@ -38,8 +38,7 @@ template <class Trainer, class T>
 StateMemory memory_of(const Trainer& trainer, DeviceSpan<T> values) {
     using E = std::remove_const_t<T>;
     StateMemory memory;
-    trainer.state().kernels().read(values.data(), values.size(),
-                                   [&](std::span<const E> found) { memory = copy_of(found); });
+    trainer.state().read(values.data(), values.size(), [&](std::span<const E> found) { memory = copy_of(found); });
     return memory;
 }
 /// The values that `visit_parameters` shows, valid after its call as well.
@@ -50,11 +49,11 @@ StateMemory memory_of_visited(const Trainer& trainer, std::span<const T> values)
 }
 
 template <class Trainer, class T>
-void write_values(const Trainer&, std::span<T> to, const T* from) {
+void write_values(Trainer&, std::span<T> to, const T* from) {
     std::copy_n(from, to.size(), to.data());
 }
 template <class Trainer, class T>
-void write_values(const Trainer& trainer, DeviceSpan<T> to, const T* from) {
+void write_values(Trainer& trainer, DeviceSpan<T> to, const T* from) {
     trainer.state().kernels().write(to.data(), std::span<const T>(from, to.size()));
 }
 

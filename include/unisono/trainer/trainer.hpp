@@ -351,6 +351,7 @@ public:
         return *trace_;
     }
     /// The state beside the model, for checkpoints, hashes and elastic worlds (training_state.hpp).
+    /// That of a const trainer can only be read.
     [[nodiscard]] auto state() { return detail::TrainingState<Trainer>(*this); }
     [[nodiscard]] auto state() const { return detail::TrainingState<const Trainer>(*this); }
 

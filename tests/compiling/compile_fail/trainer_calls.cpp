@@ -6,6 +6,7 @@
 #include "unisono/extensions/observe/classification.hpp"
 #include "unisono/extensions/trainers/full_batch.hpp"
 #include "unisono/extensions/updates/asynchronous.hpp"
+#include "unisono/reproducible.hpp"
 #include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
@@ -124,8 +125,55 @@ int main() {
     }
 #endif
 
+// The state of a const trainer can only be read.
+#ifdef CASE_optimizer_state_of_a_const_trainer
+    // expect-gcc: assignment of read-only location
+    // expect-clang: cannot assign to return value
+    {
+        Model model;
+        const un::Trainer trainer{world, model};
+        trainer.state().optimizer_state().array(0)[0] = 1;
+    }
+#endif
+
+#ifdef CASE_grids_of_a_const_trainer
+    // expect-gcc: no matching function for call to
+    // expect-clang: invalid reference to function 'restore_grid_exponents'
+    {
+        Model model;
+        const un::Trainer trainer{world, model, un::Reproducible{}};
+        trainer.state().restore_grid_exponents({});
+    }
+#endif
+
+#ifdef CASE_run_of_a_const_trainer
+    // expect-gcc: discards qualifiers
+    // expect-clang: 'this' argument to member function 'restore' has type 'const
+    {
+        Model model;
+        const un::Trainer trainer{world, model, un::LocalSteps{}};
+        trainer.state().update_run().restore(3);
+    }
+#endif
+
+#ifdef CASE_membership_of_a_const_trainer
+    // expect-gcc: no matching function for call to
+    // expect-clang: invalid reference to function 'set_world_epoch'
+    {
+        Model model;
+        const un::Trainer trainer{world, model};
+        trainer.state().set_world_epoch({});
+    }
+#endif
+
 #ifdef CASE_good
     // expect-success
+    {
+        Model model;
+        const un::Trainer constant{world, model, un::Reproducible{}};
+        static_cast<void>(un::state_hash(constant));
+        static_cast<void>(constant.state().grid_exponents());
+    }
     {
         Model model;
         un::Trainer trainer{world, model};

@@ -26,20 +26,25 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// An OptimizerState in device memory, to which it refers.
-template <optimizer_element T>
+/// An OptimizerState in device memory, to which it refers. `T` is const for one that can only be
+/// read.
+template <class T>
+    requires optimizer_element<std::remove_const_t<T>>
 class DeviceOptimizerState {
+    using Arrays = OptimizerState<std::remove_const_t<T>>;
+    using State = std::conditional_t<std::is_const_v<T>, const Arrays, Arrays>;
+
 public:
-    explicit DeviceOptimizerState(OptimizerState<T>& state) : state_(&state) {}
+    explicit DeviceOptimizerState(State& state) : state_(&state) {}
 
     [[nodiscard]] std::size_t size() const { return state_->size(); }
     [[nodiscard]] std::string_view name(std::size_t i) const { return state_->name(i); }
     [[nodiscard]] DeviceSpan<T> array(std::size_t i) const { return {state_->array(i).data(), state_->count()}; }
     /// The arrays are addresses of the device.
-    [[nodiscard]] OptimizerState<T>& referred() const { return *state_; }
+    [[nodiscard]] State& referred() const { return *state_; }
 
 private:
-    OptimizerState<T>* state_;
+    State* state_;
 };
 
 namespace detail {
@@ -75,6 +80,9 @@ public:
     }
     [[nodiscard]] static DeviceOptimizerState<T> shown(OptimizerState<T>& state) {
         return DeviceOptimizerState<T>(state);
+    }
+    [[nodiscard]] static DeviceOptimizerState<const T> shown(const OptimizerState<T>& state) {
+        return DeviceOptimizerState<const T>(state);
     }
     [[nodiscard]] bool is_shared(const T*, std::size_t) const override { return true; }
     void order() const override { world_->endpoint().wait_for(stream_); }
