@@ -408,8 +408,7 @@ UNISONO_DEFINITION void GroupCore::progress() {
     for (int& member : members) member = world_rank(member);
     GroupCore made(state_->engine);
     made.open(id, new_rank, ranks, std::move(members));
-    made.state_->timeout = state_->timeout;
-    std::copy(std::begin(state_->native), std::end(state_->native), made.state_->native);
+    made.state_->take_after(*state_);
     if (detail::TransportExecutor* const own = state_->engine->own(); own != nullptr && own->has_groups()) {
         const auto entry = state_->engine->enter();
         own->open_group(state_->id, id, colour, new_rank);

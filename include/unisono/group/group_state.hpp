@@ -28,6 +28,8 @@ struct GroupState : GroupContext {
     GroupState& operator=(const GroupState&) = delete;
     ~GroupState();
 
+    /// Copies the settings of the group of which this one is a part.
+    void take_after(const GroupState& whole);
     /// A free state that is prepared for this call; null: none.
     OperationState* find(const CallKey& wanted);
     /// A free state for this call, which the caller prepares.
@@ -70,6 +72,12 @@ namespace detail {
         one->group = nullptr;
     }
     if (id != world_id && ranks != 0) engine->close_group(id);
+}
+
+[[gnu::cold]] UNISONO_DEFINITION void GroupState::take_after(const GroupState& whole) {
+    timeout = whole.timeout;
+    plans.watch = whole.plans.watch;
+    std::copy(std::begin(whole.native), std::end(whole.native), native);
 }
 
 [[gnu::noinline]] UNISONO_DEFINITION OperationState* GroupState::find(const CallKey& wanted) {

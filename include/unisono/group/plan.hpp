@@ -32,6 +32,8 @@ public:
     /// True if ranks access only their own buffers and the copies beside flags, never another
     /// rank's buffers.
     [[nodiscard]] bool staged() const { return staged_; }
+    /// True if no step has more than one block, as far as the schedule says.
+    [[nodiscard]] bool single_blocks() const { return single_blocks_; }
     /// True if data may be cut into lanes: see schedule/schedule.hpp.
     [[nodiscard]] bool can_be_cut() const { return can_be_cut_; }
     /// True if the transport runs a collective of its own beside the messages.
@@ -74,6 +76,7 @@ private:
     bool mapped_;
     bool transports_own_ = false;
     bool staged_;
+    bool single_blocks_;
     bool can_be_cut_;
     std::string_view name_;
     schedule::Shape shape_;
@@ -107,9 +110,17 @@ private:
     Schedule schedule_;
 };
 
+/// Is shown each new plan before the group uses it, and may throw. For laws (testing/).
+struct PlanWatch {
+    void (*see)(void* of, const Plan& made) = nullptr;
+    void* of = nullptr;
+};
+
 /// The plans of one group, found by schedule.
 class PlanCache {
 public:
+    PlanWatch watch; ///< groups that are split off have the same
+
     PlanCache() = default;
     PlanCache(const PlanCache&) = delete;
     PlanCache& operator=(const PlanCache&) = delete;
@@ -146,7 +157,7 @@ namespace detail {
 [[gnu::cold]] UNISONO_DEFINITION Plan::Plan(Collective collective, std::string_view name, const schedule::Shape& shape,
                                             std::uint32_t blocks, std::uint32_t rounds, std::uint32_t scratch_slots,
                                             bool mapped, bool staged, bool single_blocks)
-    : collective_(collective), mapped_(mapped), staged_(staged),
+    : collective_(collective), mapped_(mapped), staged_(staged), single_blocks_(single_blocks),
       can_be_cut_(!mapped && blocks != 0 && (single_blocks || moves_vectors(collective))), name_(name), shape_(shape),
       blocks_(blocks), rounds_(rounds), scratch_slots_(scratch_slots), hash_(fnv1a(fnv_basis_32, name)) {
     distinguish(static_cast<std::uint32_t>(shape.world));
@@ -166,6 +177,7 @@ UNISONO_DEFINITION const Plan* PlanCache::find(const void* type, bool (*is_of)(c
 
 UNISONO_DEFINITION const Plan& PlanCache::keep(const void* type, const Plan* made) {
     Owned<const Plan> plan(made);
+    if (watch.see != nullptr) watch.see(watch.of, *made);
     entries_.push_back({type, made});
     return *plan.release();
 }

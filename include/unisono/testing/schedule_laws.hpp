@@ -55,8 +55,7 @@ struct ScheduleTrial {
 };
 
 /// Proves every collective of the family, for each world, and if it has a root, for the first, a
-/// middle and the last one. Prove a family before you certify a reducer that uses it: a schedule
-/// that breaks these laws may write outside of its memory.
+/// middle and the last one. A schedule that breaks these laws may write outside of its memory.
 template <schedule_family F>
 Violations schedule_laws(const F& family, const ScheduleTrial& trial = {}) {
     Violations found{std::string(F::name)};

@@ -106,6 +106,49 @@ struct RankZeroIsSilent : LawfulVerbs {
     }
 };
 
+/// Receives into the memory behind the output.
+struct BehindTheEnd : un::schedule::ScheduleBase<un::Collective::all_reduce> {
+    static constexpr std::string_view name = "behind the end";
+    using Ring = un::schedule::RingAllReduce;
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return Ring{{shape}}.rounds(); }
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        Ring{{shape}}.round(r, [&](un::schedule::Step step) {
+            if (step.kind == un::schedule::StepKind::receive) step.target.first += 1'000'000;
+            visit(step);
+        });
+    }
+};
+/// Reads the memory of peers, which may not have come yet.
+struct NobodyAwaits : un::schedule::Mapped<un::Collective::all_reduce> {
+    static constexpr std::string_view name = "nobody awaits";
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        Mapped::round(r, [&](const un::schedule::Step& step) {
+            if (step.kind != un::schedule::StepKind::await) visit(step);
+        });
+    }
+};
+/// `Parts`: in groups of the even and of the odd ranks.
+template <class Schedule, bool Parts = false>
+struct SumsBy : ArchetypeOwnerReducer::Run {
+    template <class World, class T>
+    un::Operation sum(World& group, std::span<T> values) const {
+        if constexpr (!Parts) return un::start_all_reduce(group, values, un::Sum{}, un::OwnSchedule<Schedule>{});
+        std::vector<T> copy(values.begin(), values.end());
+        un::all_reduce(*part, std::span<T>(copy), un::Sum{}, un::OwnSchedule<Schedule>{});
+        return un::start_all_reduce(group, values);
+    }
+    std::shared_ptr<un::Group<un::InProcess>> part = {};
+};
+template <class Schedule>
+struct InParts : MutantReducer<SumsBy<Schedule, true>> {
+    template <class World>
+    [[nodiscard]] SumsBy<Schedule, true> start(World& world) const {
+        return {{}, std::make_shared<un::Group<un::InProcess>>(world.split(world.rank() % 2, 0))};
+    }
+};
+
 const ReducerTrial quick{.most_ranks = 3, .counts = {1, 257}};
 // For mutants that hang.
 const ReducerTrial impatient{.most_ranks = 2, .counts = {1}, .timeout = std::chrono::seconds(1)};
@@ -140,6 +183,15 @@ BOOST_AUTO_TEST_CASE(mutants) {
     expect_reported(reducer_laws(MutantReducer<SumsDoubles>{}, quick), {"on 1 ranks: sum: element 0"});
     expect_reported(reducer_laws(MutantReducer<RankZeroIsSilent>{}, impatient), {"on 2 ranks: threw"});
     expect_reported(reducer_laws(un::ParameterServerReducer{.servers = 2}, quick), {"on 1 ranks: threw", "servers"});
+}
+
+/// They are not run: what they would do to memory is not a violation that could be reported.
+BOOST_AUTO_TEST_CASE(schedules_that_break_their_laws) {
+    expect_reported(reducer_laws(MutantReducer<SumsBy<BehindTheEnd>>{}, quick),
+                    {"on 2 ranks: threw", "behind the end on 2 ranks", "schedule_laws shows all"});
+    expect_reported(reducer_laws(InParts<BehindTheEnd>{}, quick), {"on 3 ranks: threw", "behind the end on 2 ranks"});
+    expect_reported(reducer_laws(MutantReducer<SumsBy<NobodyAwaits>>{}, quick),
+                    {"on 2 ranks: threw", "nobody awaits on 2 ranks"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

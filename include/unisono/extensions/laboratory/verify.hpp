@@ -197,6 +197,7 @@ inline void prove_channels(const Program& program, std::uint32_t lanes, Report& 
 /// The assumptions of a verification.
 struct VerifyOptions {
     std::uint32_t lanes = 1; ///< lanes that share the channels between two ranks; more than one is for small worlds
+    bool channels = true;    ///< false: channel_depth() is not known, and not proven
 };
 
 namespace detail {
@@ -218,7 +219,8 @@ inline void verify_program(const Program& program, const VerifyOptions& options,
         if (report.violations.size() != found) break;
     }
     // If messages do not match, the channels would report the same fault again.
-    if (!program.mapped && report.violations.size() == before) prove_channels(program, options.lanes, report);
+    if (options.channels && !program.mapped && report.violations.size() == before)
+        prove_channels(program, options.lanes, report);
     const std::string title = concat({program.name, " on ", program.world, " ranks, root ", program.root, ": "});
     for (std::size_t i = before; i < report.violations.size(); ++i) report.violations[i] = title + report.violations[i];
 }
