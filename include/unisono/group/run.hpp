@@ -134,9 +134,6 @@ void check_run(int ranks, const RunOptions& options);
 /// `check_run`, and a warning if a launcher started several such processes.
 void begin_run(int ranks, const RunOptions& options);
 
-/// Prints one line on standard error, once, in the launcher's rank 0, if each of several processes
-/// makes a world of `ranks` ranks of its own.
-void warn_of_launcher(int ranks);
 /// Says that this process takes part in the launcher's job. No warning follows.
 void heed_launcher() noexcept;
 
@@ -259,6 +256,8 @@ UNISONO_DEFINITION std::atomic<bool>& launcher_is_known() noexcept {
 
 UNISONO_DEFINITION void heed_launcher() noexcept { launcher_is_known() = true; }
 
+/// Prints one line on standard error, once, in the launcher's rank 0, if each of several processes
+/// makes a world of `ranks` ranks of its own.
 [[gnu::noinline, gnu::cold]] UNISONO_DEFINITION void warn_of_launcher(int ranks) {
     if (launcher_is_known().exchange(true)) return;
     struct Launcher {

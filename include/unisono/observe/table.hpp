@@ -15,14 +15,6 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-namespace detail {
-
-/// The number of columns of a text on a terminal: its UTF-8 code points (none here is
-/// double-width).
-std::size_t text_columns(std::string_view text);
-
-} // namespace detail
-
 /// Rows of cells. Each column is as wide as its widest cell; columns are two spaces apart; lines
 /// have no trailing spaces. `Table({"bucket", ">bytes"})`: a heading that begins with '>' aligns
 /// its column to the right.
@@ -57,6 +49,8 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// The number of columns of a text on a terminal: its UTF-8 code points (none here is
+/// double-width).
 UNISONO_DEFINITION std::size_t text_columns(std::string_view text) {
     std::size_t columns = 0;
     for (const char c : text) columns += (static_cast<unsigned char>(c) & 0xc0U) != 0x80U ? 1 : 0;

@@ -45,12 +45,6 @@ concept learning_rate_policy =
         { policy.rate(1.0, point) } -> std::same_as<double>;
     };
 
-namespace detail {
-
-void check_rate(bool fits, const char* parameter, double found, const char* expected);
-
-} // namespace detail
-
 /// The base rate at every update.
 struct ConstantRate {
     static constexpr std::string_view name = "ConstantRate";

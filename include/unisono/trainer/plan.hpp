@@ -74,7 +74,17 @@ template <class Accumulation, class Hosting>
 inline constexpr UpdateTerms update_terms{Accumulation::name, Accumulation::counts_tokens, Hosting::logical};
 
 /// Refuses invalid options by name, before any communication.
-void check_fit(const FitOptions& options, std::size_t data_size);
+[[gnu::cold]] inline void check_fit(const FitOptions& options, std::size_t data_size) {
+    if (data_size == 0) refuse_input("fit: the data set is empty (size() is 0)");
+    if (options.epochs < 1) refuse_input({"FitOptions.epochs is ", options.epochs, "; expected at least 1"});
+    if (options.batch_size < 0)
+        refuse_input({"FitOptions.batch_size is ", options.batch_size, "; expected at least 1"});
+    if (options.global_batch_size < 0)
+        refuse_input({"FitOptions.global_batch_size is ", options.global_batch_size,
+                      "; expected at least 1, or 0 to leave it open"});
+    if (options.batch_size == 0 && options.global_batch_size == 0)
+        refuse_input("FitOptions.batch_size is 0; expected at least 1, or a global_batch_size to derive it from");
+}
 
 /// The number of equal rounds that close a window; 0 if tokens decide.
 template <class Window>
@@ -175,23 +185,3 @@ TrainingPlan plan_training(const EpochRounds& epoch, const Sampler& sampler, con
 
 } // namespace detail
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-[[gnu::cold]] UNISONO_DEFINITION void check_fit(const FitOptions& options, std::size_t data_size) {
-    if (data_size == 0) refuse_input("fit: the data set is empty (size() is 0)");
-    if (options.epochs < 1) refuse_input({"FitOptions.epochs is ", options.epochs, "; expected at least 1"});
-    if (options.batch_size < 0)
-        refuse_input({"FitOptions.batch_size is ", options.batch_size, "; expected at least 1"});
-    if (options.global_batch_size < 0)
-        refuse_input({"FitOptions.global_batch_size is ", options.global_batch_size,
-                      "; expected at least 1, or 0 to leave it open"});
-    if (options.batch_size == 0 && options.global_batch_size == 0)
-        refuse_input("FitOptions.batch_size is 0; expected at least 1, or a global_batch_size to derive it from");
-}
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

@@ -66,9 +66,6 @@ public:
     [[nodiscard]] std::span<const std::size_t> slice_counts(std::size_t b) const;
 
 private:
-    void note_slices(const Owners& owners);
-    void join_owned();
-
     int rank_;
     int world_;
     List<OwnedSlice> all_;
@@ -96,7 +93,11 @@ namespace detail {
         }
     }
     begin_.push_back(all_.size());
-    note_slices(owners);
+    const auto ranks = static_cast<std::size_t>(owners.replicated() ? 0 : world_);
+    bool all = ranks != 0 && owners.ranks().size() == ranks;
+    for (std::size_t r = 0; all && r < ranks; ++r) all = owners.ranks()[r] == static_cast<int>(r);
+    for (std::size_t r = 0; all && r < ranks; ++r) slice_counts_.push_back(owners.slice(static_cast<int>(r)).count);
+    slices_end_.push_back(slice_counts_.size());
 }
 
 [[gnu::cold]] UNISONO_DEFINITION void OwnedSlices::close() {
@@ -105,29 +106,17 @@ namespace detail {
         if (is_mine(one)) owned_.push_back(one.slice);
     }
     insertion_sort(owned_, [](const Slice& a, const Slice& b) { return a.first < b.first; }); // one per bucket
-    join_owned();
+    std::size_t kept = 0;
+    for (std::size_t i = 1; i < owned_.size(); ++i) { // joins those that are contiguous
+        if (owned_[kept].end() == owned_[i].first) owned_[kept].count += owned_[i].count;
+        else owned_[++kept] = owned_[i];
+    }
+    if (!owned_.empty()) owned_.resize(kept + 1);
 }
 
 UNISONO_DEFINITION std::span<const std::size_t> OwnedSlices::slice_counts(std::size_t b) const {
     const std::size_t begin = b == 0 ? 0 : slices_end_[b - 1];
     return {slice_counts_.data() + begin, slices_end_[b] - begin};
-}
-
-[[gnu::cold]] UNISONO_DEFINITION void OwnedSlices::note_slices(const Owners& owners) {
-    const auto ranks = static_cast<std::size_t>(owners.replicated() ? 0 : world_);
-    bool all = ranks != 0 && owners.ranks().size() == ranks;
-    for (std::size_t r = 0; all && r < ranks; ++r) all = owners.ranks()[r] == static_cast<int>(r);
-    for (std::size_t r = 0; all && r < ranks; ++r) slice_counts_.push_back(owners.slice(static_cast<int>(r)).count);
-    slices_end_.push_back(slice_counts_.size());
-}
-
-[[gnu::cold]] UNISONO_DEFINITION void OwnedSlices::join_owned() {
-    std::size_t kept = 0;
-    for (std::size_t i = 1; i < owned_.size(); ++i) {
-        if (owned_[kept].end() == owned_[i].first) owned_[kept].count += owned_[i].count;
-        else owned_[++kept] = owned_[i];
-    }
-    if (!owned_.empty()) owned_.resize(kept + 1);
 }
 
 } // namespace detail
