@@ -1,9 +1,11 @@
 #pragma once
 
-// A folder for one test.
+// A folder for one test, and what is in its files.
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <unistd.h>
@@ -39,5 +41,12 @@ public:
 private:
     std::string path_;
 };
+
+/// What is in the file; nothing if there is none.
+inline std::string content(const std::string& path) {
+    std::ostringstream all;
+    all << std::ifstream(path, std::ios::binary).rdbuf();
+    return all.str();
+}
 
 } // namespace unisono_test

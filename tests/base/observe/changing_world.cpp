@@ -19,6 +19,7 @@
 #include <vector>
 
 namespace un = unisono;
+using unisono_test::content;
 using unisono_test::Folder;
 
 namespace {
@@ -48,12 +49,6 @@ struct Report {
     std::int64_t samples = 32, tokens = 0;
 };
 
-std::string content(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream all;
-    all << file.rdbuf();
-    return all.str();
-}
 using Steps = std::vector<std::uint64_t>;
 
 /// The path of a file, and the steps of the reports in it.

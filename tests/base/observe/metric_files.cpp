@@ -25,6 +25,7 @@
 #include <vector>
 
 namespace un = unisono;
+using unisono_test::content;
 
 namespace {
 
@@ -45,12 +46,6 @@ struct Report {
     std::int64_t tokens = 0;
 };
 
-std::string content(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream all;
-    all << file.rdbuf();
-    return all.str();
-}
 std::vector<std::string> lines(const std::string& path) {
     std::istringstream all(content(path));
     std::vector<std::string> found;

@@ -1,5 +1,6 @@
 // Short, corrupt, foreign, newer or missing files: every rank gets an error that says which file
 // and why, and the trainer is unchanged.
+#include "support/folder.hpp"
 #include "training.hpp"
 
 #include "unisono/extensions/checkpoint/reading.hpp"
@@ -8,7 +9,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 namespace un = unisono;
 namespace fs = std::filesystem;
@@ -16,11 +16,6 @@ using namespace unisono_test;
 
 namespace {
 
-std::string content(const std::string& path) {
-    std::ostringstream all;
-    all << std::ifstream(path, std::ios::binary).rdbuf();
-    return all.str();
-}
 void put(const std::string& path, const std::string& text) {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
 }

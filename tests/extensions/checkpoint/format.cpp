@@ -1,4 +1,5 @@
 // The format of files, and what is refused.
+#include "support/folder.hpp"
 #include "training.hpp"
 
 #include "unisono/extensions/checkpoint/folder.hpp"
@@ -14,7 +15,6 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
-#include <sstream>
 #include <sys/resource.h>
 
 namespace un = unisono;
@@ -35,12 +35,6 @@ void refused(Call call, const std::string& words) {
 }
 
 std::string sum_of(const std::string& text) { return un::hash_text(un::detail::xxh64(text.data(), text.size())); }
-
-std::string content(const std::string& path) {
-    std::ostringstream all;
-    all << std::ifstream(path, std::ios::binary).rdbuf();
-    return all.str();
-}
 
 /// A file with this header and `data` bytes after it. `length` is the header's length field; -1:
 /// its true length.

@@ -16,7 +16,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <random>
 #include <sstream>
@@ -120,12 +119,6 @@ void run(const Reports<Seen>& reports, const std::string& folder, const std::vec
     await_end(processes, 60s);
 }
 
-std::string content(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream all;
-    all << file.rdbuf();
-    return all.str();
-}
 std::vector<nlohmann::json> json_lines(const std::string& path) {
     std::istringstream all(content(path));
     std::vector<nlohmann::json> found;
