@@ -7,10 +7,12 @@
 
 #include <unisono/extensions/launch/sockets/fork_run.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,80 @@ void check_all_reduce(Group& group, Findings& findings, std::size_t count, const
     unisono::all_reduce(group, data, unisono::Sum{}, family);
     findings.expect(oracle::equal(data, oracle::reduced<float>(group.size(), count, unisono::Sum{})),
                     std::string(Family::name) + " of " + std::to_string(count) + " on " + std::to_string(group.size()));
+}
+
+/// Compares the collectives but all_reduce with their definitions, with each rank as the root.
+template <class World>
+void check_others(World& group, Findings& findings, std::size_t count) {
+    const int ranks = group.size();
+    const auto p = static_cast<std::size_t>(ranks);
+    const std::string where = " of " + std::to_string(count) + " on " + std::to_string(ranks);
+    const auto mine = oracle::contribution<int>(group.rank(), count);
+    std::vector<int> all(p * count), expected, part(count);
+    for (int peer = 0; peer < ranks; ++peer) {
+        const auto theirs = oracle::contribution<int>(peer, count);
+        expected.insert(expected.end(), theirs.begin(), theirs.end());
+    }
+    unisono::all_gather(group, mine, all);
+    findings.expect(all == expected, "all_gather" + where);
+    unisono::reduce_scatter(group, expected, part);
+    std::vector<int> sums = mine;
+    for (int& sum : sums) sum *= ranks;
+    findings.expect(part == sums, "reduce_scatter" + where);
+    for (int root = 0; root < ranks; ++root) {
+        unisono::scatter(group, group.rank() == root ? expected : std::vector<int>(), part, root);
+        findings.expect(part == mine, "scatter" + where);
+        std::fill(all.begin(), all.end(), 0);
+        unisono::gather(group, mine, all, root);
+        findings.expect(group.rank() != root || all == expected, "gather" + where);
+        std::vector<int> from_root = mine;
+        unisono::broadcast(group, from_root, root);
+        findings.expect(from_root == oracle::contribution<int>(root, count), "broadcast" + where);
+        std::vector<int> total(count);
+        unisono::reduce(group, mine, total, root);
+        findings.expect(group.rank() != root ||
+                            oracle::equal(total, oracle::reduced<int>(ranks, count, unisono::Sum{})),
+                        "reduce" + where);
+    }
+    std::vector<int> send(p * count), received(p * count);
+    for (std::size_t peer = 0; peer < p; ++peer)
+        std::fill_n(send.begin() + static_cast<std::ptrdiff_t>(peer * count), count,
+                    10 * group.rank() + static_cast<int>(peer));
+    unisono::all_to_all(group, send, received);
+    for (std::size_t peer = 0; peer < p; ++peer)
+        findings.expect(count == 0 || received[peer * count] == 10 * static_cast<int>(peer) + group.rank(),
+                        "all_to_all" + where);
+    unisono::barrier(group);
+}
+
+/// All-reduces in flight in a group and in its `half`, waited for in another order on rank 1.
+template <class World>
+void check_several_in_flight(World& group, World& half, Findings& findings) {
+    std::vector<std::vector<float>> data;
+    for (std::size_t i = 0; i < 30; ++i)
+        data.push_back(oracle::contribution<float>(i % 2 == 0 ? group.rank() : half.rank(), 10 + i * 3000));
+    std::vector<unisono::Operation> pending;
+    for (std::size_t i = 0; i < data.size(); ++i)
+        pending.push_back(unisono::start_all_reduce(i % 2 == 0 ? group : half, data[i]));
+    for (std::size_t i = 0; i < pending.size(); ++i) pending[group.rank() == 1 ? pending.size() - 1 - i : i].wait();
+    for (std::size_t i = 0; i < data.size(); ++i)
+        findings.expect(
+            oracle::equal(data[i], oracle::reduced<float>(i % 2 == 0 ? 4 : 2, data[i].size(), unisono::Sum{})),
+            "operation " + std::to_string(i));
+}
+
+/// What a rank has sent arrives though it has ended, and another one ended before.
+template <class World = Group>
+void check_sent_before_leaving(std::size_t count) {
+    on_ranks(3, [&](World& group, Findings& findings) {
+        std::vector<float> data(count, 2.0f);
+        if (group.rank() == 0) return unisono::send(group, data, 2); // and ends
+        if (group.rank() == 1) return;                               // immediately
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        std::vector<float> in(data.size());
+        unisono::receive(group, in, 0);
+        findings.expect(in == data, "received");
+    });
 }
 
 /// A rank's report at its end. Code: 0 if it succeeded, -1 if it was killed.

@@ -1,11 +1,14 @@
 #include "unisono/accumulation/accumulation.hpp"
 
+#include "support/refusal.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <optional>
 #include <vector>
 
 namespace un = unisono;
+using test::refusal_of;
 
 namespace {
 
@@ -44,17 +47,6 @@ std::vector<un::Totals> rounds_of(std::initializer_list<std::int64_t> samples, s
     for (const std::int64_t n : samples)
         rounds.push_back({.micro_batches = micro_batches, .samples = n, .tokens = 10 * n});
     return rounds;
-}
-
-template <class F>
-std::string refusal(F&& f) {
-    try {
-        f();
-    } catch (const un::error& e) {
-        BOOST_CHECK(e.code() == un::ErrorCode::bad_input);
-        return e.what();
-    }
-    return "nothing was refused";
 }
 
 } // namespace
@@ -111,13 +103,16 @@ BOOST_AUTO_TEST_CASE(bad_targets_are_refused_by_name) {
     const auto contains = [](const std::string& text, const char* part) {
         BOOST_CHECK_MESSAGE(text.find(part) != std::string::npos, "\"" << text << "\" lacks \"" << part << "\"");
     };
-    contains(refusal([] { return un::Accumulate{.steps = 0}.window(); }), "Accumulate: steps is 0, expected 1 or more");
-    contains(refusal([] { return un::Accumulate{.steps = -2}.window(); }), "steps is -2");
-    contains(refusal([] { return un::Accumulate{.steps = 3}.window(2); }), "steps is 3, expected a multiple of the 2");
-    contains(refusal([] { return un::Accumulate{.steps = 3}.window(0); }), "hosted is 0");
-    contains(refusal([] { return un::NoAccumulation{}.window(-1); }), "hosted is -1");
-    contains(refusal([] { return un::AccumulateSamples{.samples = -1}.window(); }), "AccumulateSamples: samples is -1");
-    contains(refusal([] { return un::AccumulateTokens{.tokens = 0}.window(); }), "AccumulateTokens: tokens is 0");
+    contains(refusal_of([] { return un::Accumulate{.steps = 0}.window(); }),
+             "Accumulate: steps is 0, expected 1 or more");
+    contains(refusal_of([] { return un::Accumulate{.steps = -2}.window(); }), "steps is -2");
+    contains(refusal_of([] { return un::Accumulate{.steps = 3}.window(2); }),
+             "steps is 3, expected a multiple of the 2");
+    contains(refusal_of([] { return un::Accumulate{.steps = 3}.window(0); }), "hosted is 0");
+    contains(refusal_of([] { return un::NoAccumulation{}.window(-1); }), "hosted is -1");
+    contains(refusal_of([] { return un::AccumulateSamples{.samples = -1}.window(); }),
+             "AccumulateSamples: samples is -1");
+    contains(refusal_of([] { return un::AccumulateTokens{.tokens = 0}.window(); }), "AccumulateTokens: tokens is 0");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -21,25 +21,20 @@ namespace {
 
 template <class T, class Family, class Op>
 void check(int world, std::size_t count, const Family& family, const Op& op, const std::string& what) {
-    test::Findings findings{world};
-    test::run(
-        world,
-        [&](test::Group& group) {
-            const auto expected = oracle::reduced<T>(world, count, op);
-            const std::string where = what + " world " + std::to_string(world) + " count " + std::to_string(count);
-            for (int repeat = 0; repeat < 3; ++repeat) {
-                const std::vector<T> in = oracle::contribution<T>(group.rank(), count);
-                std::vector<T> out(count);
-                un::all_reduce(group, in, out, op, family);
-                findings.expect(oracle::equal(out, expected), where);
-                findings.expect(oracle::equal(in, oracle::contribution<T>(group.rank(), count)),
-                                where + " input changed");
-                std::vector<T> data = in;
-                un::all_reduce(group, data, op, family);
-                findings.expect(oracle::equal(data, expected), where + " in place");
-            }
-        },
-        test::limit);
+    test::on_each_rank(world, [&](test::Group& group, test::Findings& findings) {
+        const auto expected = oracle::reduced<T>(world, count, op);
+        const std::string where = what + " world " + std::to_string(world) + " count " + std::to_string(count);
+        for (int repeat = 0; repeat < 3; ++repeat) {
+            const std::vector<T> in = oracle::contribution<T>(group.rank(), count);
+            std::vector<T> out(count);
+            un::all_reduce(group, in, out, op, family);
+            findings.expect(oracle::equal(out, expected), where);
+            findings.expect(oracle::equal(in, oracle::contribution<T>(group.rank(), count)), where + " input changed");
+            std::vector<T> data = in;
+            un::all_reduce(group, data, op, family);
+            findings.expect(oracle::equal(data, expected), where + " in place");
+        }
+    });
 }
 
 template <class T, class Op>
@@ -168,62 +163,54 @@ BOOST_AUTO_TEST_CASE(a_mean_that_is_refused_leaves_its_data) {
 }
 
 BOOST_AUTO_TEST_CASE(a_mean_that_nobody_waited_for_is_left_alone) {
-    test::Findings findings{2};
-    test::run(
-        2,
-        [&](test::Group& group) {
-            std::vector<float> data(5, 1.0f);
-            un::Operation mean = un::start_all_reduce(group, data, un::WeightedMean{.weight = 3.0});
-            const auto done = [&] { return group.engine().is_idle(); };
-            const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-            while (!done() && std::chrono::steady_clock::now() < until) group.progress();
-            findings.expect(done(), "not done");
-            std::fill(data.begin(), data.end(), 7.0f); // it is the program's again, or is freed
-            mean = {};
-            findings.expect(data == std::vector<float>(5, 7.0f), "divided");
-            un::barrier(group);
-        },
-        test::limit);
+    test::on_each_rank(2, [&](test::Group& group, test::Findings& findings) {
+        std::vector<float> data(5, 1.0f);
+        un::Operation mean = un::start_all_reduce(group, data, un::WeightedMean{.weight = 3.0});
+        const auto done = [&] { return group.engine().is_idle(); };
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (!done() && std::chrono::steady_clock::now() < until) group.progress();
+        findings.expect(done(), "not done");
+        std::fill(data.begin(), data.end(), 7.0f); // it is the program's again, or is freed
+        mean = {};
+        findings.expect(data == std::vector<float>(5, 7.0f), "divided");
+        un::barrier(group);
+    });
 }
 
 BOOST_AUTO_TEST_CASE(weights_of_a_mean) {
     constexpr float infinity = std::numeric_limits<float>::infinity();
     constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-    test::Findings findings{2};
-    test::run(
-        2,
-        [&](test::Group& group) {
-            const auto mean = [&](double mine, float x, const auto& family) {
-                std::vector<float> data(7, x);
-                un::all_reduce(group, data, un::WeightedMean{.weight = mine}, family);
-                return data.back();
-            };
-            const auto all = [&](const auto& family, const std::string& what) {
-                const bool first = group.rank() == 0;
-                // Ordinary weights: one rounding each of products, sum and quotient.
-                const float expected = (3.0f * 0.1f + 0.5f * 0.7f) / 3.5f;
-                findings.expect(mean(first ? 3 : 0.5, first ? 0.1f : 0.7f, family) == expected, what + " bits");
-                findings.expect(mean(0x1p-64, 1.0f, family) == 1.0f, what + " the least weight");
-                findings.expect(mean(0x1p64, 1.0f, family) == 1.0f, what + " the greatest weight");
-                for (const float nothing : {nan, infinity, -infinity}) { // of a rank without data
-                    findings.expect(mean(first ? 2 : 0, first ? 5.0f : nothing, family) == 5.0f, what + " weight 0");
-                    findings.expect(mean(0, nothing, family) == 0.0f, what + " no weight at all");
+    test::on_each_rank(2, [&](test::Group& group, test::Findings& findings) {
+        const auto mean = [&](double mine, float x, const auto& family) {
+            std::vector<float> data(7, x);
+            un::all_reduce(group, data, un::WeightedMean{.weight = mine}, family);
+            return data.back();
+        };
+        const auto all = [&](const auto& family, const std::string& what) {
+            const bool first = group.rank() == 0;
+            // Ordinary weights: one rounding each of products, sum and quotient.
+            const float expected = (3.0f * 0.1f + 0.5f * 0.7f) / 3.5f;
+            findings.expect(mean(first ? 3 : 0.5, first ? 0.1f : 0.7f, family) == expected, what + " bits");
+            findings.expect(mean(0x1p-64, 1.0f, family) == 1.0f, what + " the least weight");
+            findings.expect(mean(0x1p64, 1.0f, family) == 1.0f, what + " the greatest weight");
+            for (const float nothing : {nan, infinity, -infinity}) { // of a rank without data
+                findings.expect(mean(first ? 2 : 0, first ? 5.0f : nothing, family) == 5.0f, what + " weight 0");
+                findings.expect(mean(0, nothing, family) == 0.0f, what + " no weight at all");
+            }
+            // Refused on each rank; the group remains usable.
+            for (const double weight : {1e-50, 1e39, -1.0}) {
+                bool refused = false;
+                try {
+                    mean(weight, 1.0f, family);
+                } catch (const un::error& e) {
+                    refused = e.code() == un::ErrorCode::bad_input;
                 }
-                // Refused on each rank; the group remains usable.
-                for (const double weight : {1e-50, 1e39, -1.0}) {
-                    bool refused = false;
-                    try {
-                        mean(weight, 1.0f, family);
-                    } catch (const un::error& e) {
-                        refused = e.code() == un::ErrorCode::bad_input;
-                    }
-                    findings.expect(refused, what + " refused");
-                }
-            };
-            all(un::NativeSchedule{}, "native");
-            all(un::RingSchedule{}, "ring");
-        },
-        test::limit);
+                findings.expect(refused, what + " refused");
+            }
+        };
+        all(un::NativeSchedule{}, "native");
+        all(un::RingSchedule{}, "ring");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(all_ranks_get_the_same_bits) {
@@ -250,40 +237,36 @@ BOOST_AUTO_TEST_CASE(all_ranks_get_the_same_bits) {
 }
 
 BOOST_AUTO_TEST_CASE(several_in_flight_waited_for_in_different_orders) {
-    test::Findings findings{3};
-    test::run(
-        3,
-        [&](test::Group& group) {
-            test::Group other = group.split(0, -group.rank());
-            findings.expect(other.rank() == 2 - group.rank(), "key order");
-            std::vector<std::vector<float>> data;
-            for (int i = 0; i < 40; ++i)
-                data.push_back(oracle::contribution<float>(group.rank(), 30 + static_cast<std::size_t>(i) * 50));
-            std::vector<un::Operation> pending;
-            for (std::size_t i = 0; i < data.size(); ++i) {
-                auto& where = i % 3 == 0 ? other : group;
-                if (i % 4 == 0) pending.push_back(un::start_all_reduce(where, data[i], un::Sum{}, un::RingSchedule{}));
-                else if (i % 4 == 1)
-                    pending.push_back(
-                        un::start_all_reduce(where, data[i], un::Sum{}, un::TreeSchedule{.chunk_bytes = 300}));
-                else pending.push_back(un::start_all_reduce(where, data[i]));
-            }
-            if (group.rank() == 1) {
-                for (std::size_t i = pending.size(); i-- > 0;) pending[i].wait();
-            } else if (group.rank() == 2) {
-                for (std::size_t i = 0; i < pending.size(); ++i) pending[(i * 7) % pending.size()].wait();
-            } else {
-                for (auto& operation : pending) {
-                    while (!operation.poll()) {
-                    }
+    test::on_each_rank(3, [&](test::Group& group, test::Findings& findings) {
+        test::Group other = group.split(0, -group.rank());
+        findings.expect(other.rank() == 2 - group.rank(), "key order");
+        std::vector<std::vector<float>> data;
+        for (int i = 0; i < 40; ++i)
+            data.push_back(oracle::contribution<float>(group.rank(), 30 + static_cast<std::size_t>(i) * 50));
+        std::vector<un::Operation> pending;
+        for (std::size_t i = 0; i < data.size(); ++i) {
+            auto& where = i % 3 == 0 ? other : group;
+            if (i % 4 == 0) pending.push_back(un::start_all_reduce(where, data[i], un::Sum{}, un::RingSchedule{}));
+            else if (i % 4 == 1)
+                pending.push_back(
+                    un::start_all_reduce(where, data[i], un::Sum{}, un::TreeSchedule{.chunk_bytes = 300}));
+            else pending.push_back(un::start_all_reduce(where, data[i]));
+        }
+        if (group.rank() == 1) {
+            for (std::size_t i = pending.size(); i-- > 0;) pending[i].wait();
+        } else if (group.rank() == 2) {
+            for (std::size_t i = 0; i < pending.size(); ++i) pending[(i * 7) % pending.size()].wait();
+        } else {
+            for (auto& operation : pending) {
+                while (!operation.poll()) {
                 }
             }
-            for (std::size_t i = 0; i < data.size(); ++i) {
-                findings.expect(oracle::equal(data[i], oracle::reduced<float>(3, data[i].size(), un::Sum{})),
-                                "operation " + std::to_string(i));
-            }
-        },
-        test::limit);
+        }
+        for (std::size_t i = 0; i < data.size(); ++i) {
+            findings.expect(oracle::equal(data[i], oracle::reduced<float>(3, data[i].size(), un::Sum{})),
+                            "operation " + std::to_string(i));
+        }
+    });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

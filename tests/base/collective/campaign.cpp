@@ -45,94 +45,75 @@ BOOST_AUTO_TEST_CASE(random_cases_against_what_a_rank_computes_alone) {
 
 BOOST_AUTO_TEST_CASE(overlaps_are_refused_or_right) {
     for (const int ranks : {1, 2, 3, 4}) {
-        test::Findings findings{ranks};
         const campaign::Watchdog watchdog("overlaps", 120);
-        test::run(
-            ranks,
-            [&](Group& world) {
-                campaign::Random same(static_cast<std::uint64_t>(ranks));
-                for (std::uint64_t number = 0; number < 120; ++number) {
-                    const std::string wrong =
-                        number % 3 == 0 ? campaign::try_overlap(world, same, number, un::DirectSchedule{})
-                        : number % 3 == 1
-                            ? campaign::try_overlap(world, same, number, un::NativeSchedule{.ring_bytes = 0})
-                            : campaign::try_overlap(world, same, number, un::NativeSchedule{});
-                    findings.expect(wrong.empty(), wrong);
-                }
-            },
-            test::limit);
+        test::on_each_rank(ranks, [&](Group& world, test::Findings& findings) {
+            campaign::Random same(static_cast<std::uint64_t>(ranks));
+            for (std::uint64_t number = 0; number < 120; ++number) {
+                const std::string wrong =
+                    number % 3 == 0   ? campaign::try_overlap(world, same, number, un::DirectSchedule{})
+                    : number % 3 == 1 ? campaign::try_overlap(world, same, number, un::NativeSchedule{.ring_bytes = 0})
+                                      : campaign::try_overlap(world, same, number, un::NativeSchedule{});
+                findings.expect(wrong.empty(), wrong);
+            }
+        });
     }
 }
 
 BOOST_AUTO_TEST_CASE(overlaps_of_collectives_with_a_root_and_of_counts) {
-    test::Findings findings{3};
-    test::run(
-        3,
-        [&](Group& world) {
-            const auto refused = [&](auto call, const char* what) {
-                try {
-                    call();
-                    findings.expect(false, std::string(what) + " was not refused");
-                } catch (const un::error& failed) {
-                    findings.expect(failed.code() == un::ErrorCode::bad_input &&
-                                        std::string(failed.what()).find("overlaps") != std::string::npos,
-                                    failed.what());
-                }
-            };
-            for (const std::size_t count : {4u, 1000u, 50'000u}) {
-                std::vector<float> data(3 * count + 1);
-                const std::span<float> all(data.data(), 3 * count);
-                const std::span<float> shifted(data.data() + 1, count);
-                const std::vector<std::size_t> counts{count - 2, count + 1, count + 1};
-                const std::span<float> mine(data.data() + 1, counts[static_cast<std::size_t>(world.rank())]);
-                if (world.rank() == 1) { // the others take no part
-                    refused([&] { un::reduce(world, std::span<const float>(all).first(count), shifted, 1); }, "reduce");
-                    refused([&] { un::gather(world, shifted, all, 1); }, "gather");
-                    refused([&] { un::scatter(world, all, shifted, 1); }, "scatter");
-                }
-                refused([&] { un::all_reduce(world, all.first(count), shifted, un::WeightedMean{.weight = 2.0}); },
-                        "a weighted mean");
-                refused([&] { un::all_gather(world, mine, all, counts); }, "all_gather of counts");
-                refused([&] { un::reduce_scatter(world, all, mine, un::Sum{}, counts); }, "reduce_scatter of counts");
-                refused([&] { un::all_to_all(world, all, all, counts, counts); }, "all_to_all of counts");
-                // Arguments that only matter on the root may be anything on other ranks.
-                un::reduce(world, std::span<const float>(all).first(count),
-                           world.rank() == 0 ? std::span<float>(data.data() + 2 * count, count) : shifted, 0);
-                un::gather(world, std::span<const float>(data.data() + (world.rank() == 0 ? 0 : 1), count), all, 0);
+    test::on_each_rank(3, [&](Group& world, test::Findings& findings) {
+        const auto refused = [&](auto call, const char* what) {
+            const std::string told = test::refusal_of(call);
+            findings.expect(told.find("overlaps") != std::string::npos, std::string(what) + ": " + told);
+        };
+        for (const std::size_t count : {4u, 1000u, 50'000u}) {
+            std::vector<float> data(3 * count + 1);
+            const std::span<float> all(data.data(), 3 * count);
+            const std::span<float> shifted(data.data() + 1, count);
+            const std::vector<std::size_t> counts{count - 2, count + 1, count + 1};
+            const std::span<float> mine(data.data() + 1, counts[static_cast<std::size_t>(world.rank())]);
+            if (world.rank() == 1) { // the others take no part
+                refused([&] { un::reduce(world, std::span<const float>(all).first(count), shifted, 1); }, "reduce");
+                refused([&] { un::gather(world, shifted, all, 1); }, "gather");
+                refused([&] { un::scatter(world, all, shifted, 1); }, "scatter");
             }
-        },
-        test::limit);
+            refused([&] { un::all_reduce(world, all.first(count), shifted, un::WeightedMean{.weight = 2.0}); },
+                    "a weighted mean");
+            refused([&] { un::all_gather(world, mine, all, counts); }, "all_gather of counts");
+            refused([&] { un::reduce_scatter(world, all, mine, un::Sum{}, counts); }, "reduce_scatter of counts");
+            refused([&] { un::all_to_all(world, all, all, counts, counts); }, "all_to_all of counts");
+            // Arguments that only matter on the root may be anything on other ranks.
+            un::reduce(world, std::span<const float>(all).first(count),
+                       world.rank() == 0 ? std::span<float>(data.data() + 2 * count, count) : shifted, 0);
+            un::gather(world, std::span<const float>(data.data() + (world.rank() == 0 ? 0 : 1), count), all, 0);
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(all_to_all_of_different_amounts) {
-    test::Findings findings{3};
     const campaign::Watchdog watchdog("all_to_all", 120);
-    test::run(
-        3,
-        [&]<class World>(World& world) {
-            const auto check = [&](std::size_t each, const auto& family) {
-                std::vector<std::size_t> send(3), receive(3);
-                for (std::size_t peer = 0; peer < 3; ++peer) {
-                    send[peer] = each * (static_cast<std::size_t>(world.rank()) + 1);
-                    receive[peer] = each * (peer + 1);
-                }
-                std::vector<float> in(3 * send[0], static_cast<float>(world.rank())), out(6 * each, -1.0f);
-                un::all_to_all(world, in, out, send, receive, family);
-                for (std::size_t i = 0; i < out.size(); ++i) {
-                    const float from = i < each ? 0.0f : i < 3 * each ? 1.0f : 2.0f;
-                    if (out[i] != from) return findings.expect(false, "element " + std::to_string(i));
-                }
-                findings.expect(true, "elements");
-            };
-            check(1000, un::DirectSchedule{.chunk_bytes = 1024});
-            check(100'000, un::NativeSchedule{});
-            check(100'000, un::DirectSchedule{.chunk_bytes = 65536});
-            if constexpr (World::transport_type::maps_peers) {
-                for (const std::size_t each : {1u, 10u, 1000u, 100'000u}) check(each, un::MappedSchedule{});
-                for (const std::size_t each : {1u, 10u}) check(each, un::StagedSchedule{});
+    test::on_each_rank(3, [&]<class World>(World& world, test::Findings& findings) {
+        const auto check = [&](std::size_t each, const auto& family) {
+            std::vector<std::size_t> send(3), receive(3);
+            for (std::size_t peer = 0; peer < 3; ++peer) {
+                send[peer] = each * (static_cast<std::size_t>(world.rank()) + 1);
+                receive[peer] = each * (peer + 1);
             }
-        },
-        test::limit);
+            std::vector<float> in(3 * send[0], static_cast<float>(world.rank())), out(6 * each, -1.0f);
+            un::all_to_all(world, in, out, send, receive, family);
+            for (std::size_t i = 0; i < out.size(); ++i) {
+                const float from = i < each ? 0.0f : i < 3 * each ? 1.0f : 2.0f;
+                if (out[i] != from) return findings.expect(false, "element " + std::to_string(i));
+            }
+            findings.expect(true, "elements");
+        };
+        check(1000, un::DirectSchedule{.chunk_bytes = 1024});
+        check(100'000, un::NativeSchedule{});
+        check(100'000, un::DirectSchedule{.chunk_bytes = 65536});
+        if constexpr (World::transport_type::maps_peers) {
+            for (const std::size_t each : {1u, 10u, 1000u, 100'000u}) check(each, un::MappedSchedule{});
+            for (const std::size_t each : {1u, 10u}) check(each, un::StagedSchedule{});
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(all_to_all_of_amounts_that_do_not_match) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "support/ranks.hpp"
+#include "support/refusal.hpp"
 
 #include <unisono/unisono.hpp>
 
@@ -87,6 +88,47 @@ private:
 };
 
 inline const unisono::RunOptions limit{.timeout = std::chrono::seconds(30), .bind_to_cores = false};
+
+/// Each rank calls body(group, findings). At least `checking` ranks must check something.
+template <class Body>
+void on_ranks(int ranks, Body body, int checking = 1) {
+    Findings findings(checking);
+    test::run(
+        ranks, [&](Group& group) { body(group, findings); }, limit);
+}
+/// The same, and each rank must.
+template <class Body>
+void on_each_rank(int ranks, Body body) {
+    on_ranks(ranks, body, ranks);
+}
+
+/// Runs `body` on `world` ranks. Each must end with a unisono::error of this code whose text has
+/// all of `words`.
+template <class Body>
+void all_fail(int world, unisono::ErrorCode code, const std::vector<std::string>& words, Body body,
+              const unisono::RunOptions& options = limit) {
+    Findings findings(world);
+    try {
+        test::run(
+            world,
+            [&](Group& group) {
+                try {
+                    body(group);
+                    findings.expect(false, "rank " + std::to_string(group.rank()) + " did not fail");
+                } catch (const unisono::error& failed) {
+                    const std::string text = failed.what();
+                    findings.expect(failed.code() == code, text);
+                    for (const auto& word : words)
+                        findings.expect(text.find(word) != std::string::npos, "'" + word + "' not in: " + text);
+                    throw;
+                }
+            },
+            options);
+        findings.expect(false, "run did not throw");
+    } catch (const unisono::error& failed) {
+        findings.expect(failed.code() == code, failed.what());
+    }
+}
 
 /// Runs ranks that throw what they find wrong.
 template <class Body>

@@ -36,30 +36,25 @@ std::vector<T> part(const std::vector<T>& all, std::size_t begin, std::size_t co
 
 template <class Family>
 void check_broadcast_and_reduce(int world, std::size_t count, const Family& family) {
-    test::Findings findings{world};
-    test::run(
-        world,
-        [&](Group& group) {
-            for (int root = 0; root < world; ++root) {
-                const std::string where = std::string(Family::name) + " world " + std::to_string(world) + " root " +
-                                          std::to_string(root) + " count " + std::to_string(count);
-                std::vector<int> data = oracle::contribution<int>(group.rank(), count);
-                un::broadcast(group, data, root, family);
-                findings.expect(data == oracle::contribution<int>(root, count), "broadcast " + where);
+    test::on_each_rank(world, [&](Group& group, test::Findings& findings) {
+        for (int root = 0; root < world; ++root) {
+            const std::string where = std::string(Family::name) + " world " + std::to_string(world) + " root " +
+                                      std::to_string(root) + " count " + std::to_string(count);
+            std::vector<int> data = oracle::contribution<int>(group.rank(), count);
+            un::broadcast(group, data, root, family);
+            findings.expect(data == oracle::contribution<int>(root, count), "broadcast " + where);
 
-                const std::vector<int> in = oracle::contribution<int>(group.rank(), count);
-                std::vector<int> out(group.rank() == root ? count : 0);
-                un::reduce(group, in, out, root, un::Sum{}, family);
-                if (group.rank() == root)
-                    findings.expect(out == oracle::reduced<int>(world, count, un::Sum{}), "reduce " + where);
-                findings.expect(in == oracle::contribution<int>(group.rank(), count),
-                                "reduce changed its input " + where);
-                std::vector<int> same = in;
-                un::reduce(group, same, same, root, un::Sum{}, family);
-                if (group.rank() == root) findings.expect(same == out, "reduce in place " + where);
-            }
-        },
-        test::limit);
+            const std::vector<int> in = oracle::contribution<int>(group.rank(), count);
+            std::vector<int> out(group.rank() == root ? count : 0);
+            un::reduce(group, in, out, root, un::Sum{}, family);
+            if (group.rank() == root)
+                findings.expect(out == oracle::reduced<int>(world, count, un::Sum{}), "reduce " + where);
+            findings.expect(in == oracle::contribution<int>(group.rank(), count), "reduce changed its input " + where);
+            std::vector<int> same = in;
+            un::reduce(group, same, same, root, un::Sum{}, family);
+            if (group.rank() == root) findings.expect(same == out, "reduce in place " + where);
+        }
+    });
 }
 
 template <class Family>
@@ -179,150 +174,121 @@ BOOST_AUTO_TEST_CASE(blocks) {
 }
 
 BOOST_AUTO_TEST_CASE(barrier_holds_everybody) {
-    test::Findings findings{5};
     test::Shared<std::atomic<int>> arrived;
-    test::run(
-        5,
-        [&](Group& group) {
-            for (int round = 1; round <= 50; ++round) {
-                ++*arrived;
-                if (round % 2 == 0) un::barrier(group);
-                else un::barrier(group, un::TreeSchedule{});
-                findings.expect(arrived->load() >= 5 * round, "a rank left before all had come");
-                un::barrier(group);
-            }
-        },
-        test::limit);
+    test::on_each_rank(5, [&](Group& group, test::Findings& findings) {
+        for (int round = 1; round <= 50; ++round) {
+            ++*arrived;
+            if (round % 2 == 0) un::barrier(group);
+            else un::barrier(group, un::TreeSchedule{});
+            findings.expect(arrived->load() >= 5 * round, "a rank left before all had come");
+            un::barrier(group);
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(send_and_receive) {
-    test::Findings findings{3};
-    test::run(
-        3,
-        [&](Group& group) {
-            const int next = (group.rank() + 1) % 3;
-            const int previous = (group.rank() + 2) % 3;
-            for (const std::size_t count : {0u, 1u, 20u, 5000u}) {
-                const auto mine = oracle::contribution<double>(group.rank(), count);
-                std::vector<double> first(count), second(count), third(count);
-                // Tag 7 twice: in order. Tag 9 is received before tag 7.
-                un::Operation a = un::start_send(group, mine, next, 7);
-                const std::vector<double> twos(count, 2.0);
-                un::Operation b = un::start_send(group, twos, next, 7);
-                const std::vector<double> nines(count, 9.0);
-                un::Operation c = un::start_send(group, nines, next, 9);
-                un::receive(group, third, previous, 9);
-                un::receive(group, first, previous, 7);
-                un::receive(group, second, previous, 7);
-                a.wait();
-                b.wait();
-                c.wait();
-                findings.expect(first == oracle::contribution<double>(previous, count), "first");
-                findings.expect(second == twos, "second");
-                findings.expect(third == nines, "third");
-            }
-        },
-        test::limit);
+    test::on_each_rank(3, [&](Group& group, test::Findings& findings) {
+        const int next = (group.rank() + 1) % 3;
+        const int previous = (group.rank() + 2) % 3;
+        for (const std::size_t count : {0u, 1u, 20u, 5000u}) {
+            const auto mine = oracle::contribution<double>(group.rank(), count);
+            std::vector<double> first(count), second(count), third(count);
+            // Tag 7 twice: in order. Tag 9 is received before tag 7.
+            un::Operation a = un::start_send(group, mine, next, 7);
+            const std::vector<double> twos(count, 2.0);
+            un::Operation b = un::start_send(group, twos, next, 7);
+            const std::vector<double> nines(count, 9.0);
+            un::Operation c = un::start_send(group, nines, next, 9);
+            un::receive(group, third, previous, 9);
+            un::receive(group, first, previous, 7);
+            un::receive(group, second, previous, 7);
+            a.wait();
+            b.wait();
+            c.wait();
+            findings.expect(first == oracle::contribution<double>(previous, count), "first");
+            findings.expect(second == twos, "second");
+            findings.expect(third == nines, "third");
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(many_messages_to_a_rank_that_looks_elsewhere) {
-    test::Findings findings;
-    test::run(
-        3,
-        [&](Group& group) {
-            constexpr int many = 300;
-            std::vector<int> numbers(many);
-            std::iota(numbers.begin(), numbers.end(), 0);
-            if (group.rank() == 0) { // floods rank 1, then frees rank 2, for which rank 1 waits
-                std::vector<un::Operation> pending;
-                for (int i = 0; i < many; ++i)
-                    pending.push_back(un::start_send(group, std::span(&numbers[static_cast<std::size_t>(i)], 1), 1, i));
-                un::send(group, std::span(numbers), 2);
-                for (auto& operation : pending) operation.wait();
-            } else if (group.rank() == 2) {
-                std::vector<int> got(many);
-                un::receive(group, got, 0);
-                un::send(group, got, 1);
-            } else {
-                std::vector<int> got(many);
-                un::receive(group, got, 2);
-                findings.expect(got == numbers, "through rank 2");
-                for (int i = many; i-- > 0;) {
-                    int value = -1;
-                    un::receive(group, std::span(&value, 1), 0, i);
-                    findings.expect(value == i, "tag");
-                }
+    test::on_ranks(3, [&](Group& group, test::Findings& findings) {
+        constexpr int many = 300;
+        std::vector<int> numbers(many);
+        std::iota(numbers.begin(), numbers.end(), 0);
+        if (group.rank() == 0) { // floods rank 1, then frees rank 2, for which rank 1 waits
+            std::vector<un::Operation> pending;
+            for (int i = 0; i < many; ++i)
+                pending.push_back(un::start_send(group, std::span(&numbers[static_cast<std::size_t>(i)], 1), 1, i));
+            un::send(group, std::span(numbers), 2);
+            for (auto& operation : pending) operation.wait();
+        } else if (group.rank() == 2) {
+            std::vector<int> got(many);
+            un::receive(group, got, 0);
+            un::send(group, got, 1);
+        } else {
+            std::vector<int> got(many);
+            un::receive(group, got, 2);
+            findings.expect(got == numbers, "through rank 2");
+            for (int i = many; i-- > 0;) {
+                int value = -1;
+                un::receive(group, std::span(&value, 1), 0, i);
+                findings.expect(value == i, "tag");
             }
-        },
-        test::limit);
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(groups_by_colour_and_key) {
-    test::Findings findings{7};
-    test::run(
-        7,
-        [&](Group& group) {
-            Group rows = group.split(group.rank() / 3, group.rank());
-            Group columns = group.split(group.rank() % 3, -group.rank());
-            Group some = group.split(group.rank() == 4 ? un::no_colour : 2, 0);
-            findings.expect(rows.size() == (group.rank() == 6 ? 1 : 3) && rows.rank() == group.rank() % 3, "rows");
-            findings.expect(columns.size() == (group.rank() % 3 == 0 ? 3 : 2), "columns");
-            if (group.rank() == 4) {
-                findings.expect(some.size() == 0 && some.rank() == -1, "no group");
-                const auto refuses = [&](auto call) {
-                    try {
-                        call();
-                    } catch (const un::error& failed) {
-                        return failed.code() == un::ErrorCode::bad_input;
-                    }
-                    return false;
-                };
-                findings.expect(refuses([&] { un::barrier(some); }), "the empty group refuses");
-                findings.expect(refuses([&] { static_cast<void>(some.split(0, 0)); }), "the empty group has no parts");
-            } else {
-                int one = 1;
-                un::all_reduce(some, std::span(&one, 1));
-                findings.expect(one == 6, "some");
-            }
-            for (int repeat = 0; repeat < 20; ++repeat) {
-                int a = group.rank(), b = group.rank();
-                un::Operation first = un::start_all_reduce(rows, std::span(&a, 1), un::Sum{}, un::RingSchedule{});
-                un::Operation second = un::start_all_reduce(columns, std::span(&b, 1));
-                second.wait();
-                first.wait();
-                const int row_sums[] = {0 + 1 + 2, 3 + 4 + 5, 6};
-                const int column_sums[] = {0 + 3 + 6, 1 + 4, 2 + 5};
-                findings.expect(a == row_sums[group.rank() / 3] && b == column_sums[group.rank() % 3], "sums");
-            }
-        },
-        test::limit);
+    test::on_each_rank(7, [&](Group& group, test::Findings& findings) {
+        Group rows = group.split(group.rank() / 3, group.rank());
+        Group columns = group.split(group.rank() % 3, -group.rank());
+        Group some = group.split(group.rank() == 4 ? un::no_colour : 2, 0);
+        findings.expect(rows.size() == (group.rank() == 6 ? 1 : 3) && rows.rank() == group.rank() % 3, "rows");
+        findings.expect(columns.size() == (group.rank() % 3 == 0 ? 3 : 2), "columns");
+        if (group.rank() == 4) {
+            findings.expect(some.size() == 0 && some.rank() == -1, "no group");
+            findings.expect(test::is_refused([&] { un::barrier(some); }), "the empty group refuses");
+            findings.expect(test::is_refused([&] { static_cast<void>(some.split(0, 0)); }),
+                            "the empty group has no parts");
+        } else {
+            int one = 1;
+            un::all_reduce(some, std::span(&one, 1));
+            findings.expect(one == 6, "some");
+        }
+        for (int repeat = 0; repeat < 20; ++repeat) {
+            int a = group.rank(), b = group.rank();
+            un::Operation first = un::start_all_reduce(rows, std::span(&a, 1), un::Sum{}, un::RingSchedule{});
+            un::Operation second = un::start_all_reduce(columns, std::span(&b, 1));
+            second.wait();
+            first.wait();
+            const int row_sums[] = {0 + 1 + 2, 3 + 4 + 5, 6};
+            const int column_sums[] = {0 + 3 + 6, 1 + 4, 2 + 5};
+            findings.expect(a == row_sums[group.rank() / 3] && b == column_sums[group.rank() % 3], "sums");
+        }
+    });
 }
 
 // Copies that bypass the caches (from 16 MiB on), at unaligned addresses.
 BOOST_AUTO_TEST_CASE(large_copies) {
     constexpr std::size_t each = (std::size_t{9} << 20) + 5;
-    test::Findings findings{2};
-    test::run(
-        2,
-        [&](Group& group) {
-            const auto rank = static_cast<std::size_t>(group.rank());
-            auto memory = group.template allocate<unsigned char>(3 * each + 3);
-            const std::span<unsigned char> mine(memory.data() + 1, each), all(memory.data() + each + 3, 2 * each);
-            const auto value = [](std::size_t of, std::size_t i) {
-                return static_cast<unsigned char>(i * 3 + of * 11);
-            };
-            for (std::size_t i = 0; i < each; ++i) mine[i] = value(rank, i);
-            un::all_gather(group, mine, all);
-            bool right = true;
-            for (std::size_t i = 0; i < all.size(); ++i) right = right && all[i] == value(i / each, i % each);
-            findings.expect(right, "all_gather on rank " + std::to_string(rank));
-            if (rank == 1) std::fill(all.begin(), all.end(), static_cast<unsigned char>(0));
-            un::broadcast(group, all, 0);
-            right = true;
-            for (std::size_t i = 0; i < all.size(); ++i) right = right && all[i] == value(i / each, i % each);
-            findings.expect(right, "broadcast on rank " + std::to_string(rank));
-        },
-        test::limit);
+    test::on_each_rank(2, [&](Group& group, test::Findings& findings) {
+        const auto rank = static_cast<std::size_t>(group.rank());
+        auto memory = group.template allocate<unsigned char>(3 * each + 3);
+        const std::span<unsigned char> mine(memory.data() + 1, each), all(memory.data() + each + 3, 2 * each);
+        const auto value = [](std::size_t of, std::size_t i) { return static_cast<unsigned char>(i * 3 + of * 11); };
+        for (std::size_t i = 0; i < each; ++i) mine[i] = value(rank, i);
+        un::all_gather(group, mine, all);
+        bool right = true;
+        for (std::size_t i = 0; i < all.size(); ++i) right = right && all[i] == value(i / each, i % each);
+        findings.expect(right, "all_gather on rank " + std::to_string(rank));
+        if (rank == 1) std::fill(all.begin(), all.end(), static_cast<unsigned char>(0));
+        un::broadcast(group, all, 0);
+        right = true;
+        for (std::size_t i = 0; i < all.size(); ++i) right = right && all[i] == value(i / each, i % each);
+        findings.expect(right, "broadcast on rank " + std::to_string(rank));
+    });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -59,78 +59,69 @@ std::vector<T> alone(int addends, std::size_t count, bool weighted) {
 
 template <class T, class Family>
 void check_one_each(int world, std::size_t count, const Family& family, const std::string& what) {
-    test::Findings findings{world};
-    test::run(
-        world,
-        [&](test::Group& group) {
-            const std::string where = what + " world " + std::to_string(world) + " count " + std::to_string(count);
-            for (const bool weighted : {false, true}) {
-                std::vector<T> data = addend<T>(group.rank(), count);
-                un::reproducible_sum(group, data, weighted ? weight_of(group.rank()) : 2.0, family);
-                findings.expect(same_bits(data, alone<T>(world, count, weighted)), where);
-                // Memory that peers read without a copy.
-                auto shared = group.template allocate<T>(count);
-                const auto own = addend<T>(group.rank(), count);
-                std::copy(own.begin(), own.end(), shared.data());
-                un::reproducible_sum(group, std::span<T>(shared.data(), count),
-                                     weighted ? weight_of(group.rank()) : 2.0, family);
-                findings.expect(same_bits(std::vector<T>(shared.data(), shared.data() + count), data),
-                                where + " shared");
-            }
-        },
-        test::limit);
+    test::on_each_rank(world, [&](test::Group& group, test::Findings& findings) {
+        const std::string where = what + " world " + std::to_string(world) + " count " + std::to_string(count);
+        for (const bool weighted : {false, true}) {
+            std::vector<T> data = addend<T>(group.rank(), count);
+            un::reproducible_sum(group, data, weighted ? weight_of(group.rank()) : 2.0, family);
+            findings.expect(same_bits(data, alone<T>(world, count, weighted)), where);
+            // Memory that peers read without a copy.
+            auto shared = group.template allocate<T>(count);
+            const auto own = addend<T>(group.rank(), count);
+            std::copy(own.begin(), own.end(), shared.data());
+            un::reproducible_sum(group, std::span<T>(shared.data(), count), weighted ? weight_of(group.rank()) : 2.0,
+                                 family);
+            findings.expect(same_bits(std::vector<T>(shared.data(), shared.data() + count), data), where + " shared");
+        }
+    });
 }
 
 /// L addends, given to the ranks in blocks. This family and collective add images.
 template <class T, class Family>
 void check_hosted(int world, int addends, std::size_t count, const Family& family, const std::string& what) {
     const auto expected = alone<T>(addends, count, true);
-    test::Findings findings{world};
-    test::run(
-        world,
-        [&](test::Group& group) {
-            const std::string where = what + " world " + std::to_string(world);
-            const int begin = addends * group.rank() / group.size();
-            const int end = addends * (group.rank() + 1) / group.size();
-            std::int32_t needed = un::Grid::nothing;
-            for (int i = begin; i < end; ++i) {
-                const auto x = addend<T>(i, count);
-                needed = std::max(needed, un::needed_exponent(std::span<const T>(x), weight_of(i)));
-            }
-            const un::Grid grid = un::agree_on_grid<T>(group, needed, addends);
-            std::vector<std::int64_t> image(count);
-            for (int i = end; i-- > begin;) {
-                const auto x = addend<T>(i, count);
-                un::add_to_grid(std::span(image), std::span<const T>(x), weight_of(i), grid);
-            }
-            std::vector<std::int64_t> all(count);
-            un::all_reduce(group, image, all, un::GridSum{}, family);
-            std::vector<T> sum(count);
-            un::from_grid(std::span(sum), std::span<const std::int64_t>(all), grid);
-            findings.expect(same_bits(sum, expected), where + " all_reduce");
-            const un::NarrowGrid narrow = un::NarrowGrid::above<T>(grid.exponent, addends);
-            std::vector<std::int32_t> small(count);
-            for (int i = begin; i < end; ++i) {
-                const auto x = addend<T>(i, count);
-                un::add_to_grid(std::span(small), std::span<const T>(x), weight_of(i), narrow);
-            }
-            un::all_reduce(group, small, un::GridSum{}, family);
-            bool near = true;
-            // Within half a step per addend of the finer one.
-            for (std::size_t i = 0; i < count; ++i) {
-                const double wide = std::ldexp(static_cast<double>(all[i]), grid.exponent - 51);
-                const double found = std::ldexp(static_cast<double>(small[i]), narrow.exponent - narrow.bits);
-                near = near && std::abs(found - wide) <= addends * std::ldexp(1.01, narrow.exponent - narrow.bits - 1);
-            }
-            findings.expect(near, where + " 4 bytes");
-            std::vector<std::int64_t> rooted(count);
-            if constexpr (std::same_as<Family, un::NativeSchedule> ||
-                          un::schedule::offers<Family, un::Collective::reduce>) {
-                un::reduce(group, image, rooted, world - 1, un::GridSum{}, family);
-                if (group.rank() == world - 1) findings.expect(rooted == all, where + " reduce");
-            }
-        },
-        test::limit);
+    test::on_each_rank(world, [&](test::Group& group, test::Findings& findings) {
+        const std::string where = what + " world " + std::to_string(world);
+        const int begin = addends * group.rank() / group.size();
+        const int end = addends * (group.rank() + 1) / group.size();
+        std::int32_t needed = un::Grid::nothing;
+        for (int i = begin; i < end; ++i) {
+            const auto x = addend<T>(i, count);
+            needed = std::max(needed, un::needed_exponent(std::span<const T>(x), weight_of(i)));
+        }
+        const un::Grid grid = un::agree_on_grid<T>(group, needed, addends);
+        std::vector<std::int64_t> image(count);
+        for (int i = end; i-- > begin;) {
+            const auto x = addend<T>(i, count);
+            un::add_to_grid(std::span(image), std::span<const T>(x), weight_of(i), grid);
+        }
+        std::vector<std::int64_t> all(count);
+        un::all_reduce(group, image, all, un::GridSum{}, family);
+        std::vector<T> sum(count);
+        un::from_grid(std::span(sum), std::span<const std::int64_t>(all), grid);
+        findings.expect(same_bits(sum, expected), where + " all_reduce");
+        const un::NarrowGrid narrow = un::NarrowGrid::above<T>(grid.exponent, addends);
+        std::vector<std::int32_t> small(count);
+        for (int i = begin; i < end; ++i) {
+            const auto x = addend<T>(i, count);
+            un::add_to_grid(std::span(small), std::span<const T>(x), weight_of(i), narrow);
+        }
+        un::all_reduce(group, small, un::GridSum{}, family);
+        bool near = true;
+        // Within half a step per addend of the finer one.
+        for (std::size_t i = 0; i < count; ++i) {
+            const double wide = std::ldexp(static_cast<double>(all[i]), grid.exponent - 51);
+            const double found = std::ldexp(static_cast<double>(small[i]), narrow.exponent - narrow.bits);
+            near = near && std::abs(found - wide) <= addends * std::ldexp(1.01, narrow.exponent - narrow.bits - 1);
+        }
+        findings.expect(near, where + " 4 bytes");
+        std::vector<std::int64_t> rooted(count);
+        if constexpr (std::same_as<Family, un::NativeSchedule> ||
+                      un::schedule::offers<Family, un::Collective::reduce>) {
+            un::reduce(group, image, rooted, world - 1, un::GridSum{}, family);
+            if (group.rank() == world - 1) findings.expect(rooted == all, where + " reduce");
+        }
+    });
 }
 
 template <class Check>
@@ -168,32 +159,28 @@ BOOST_AUTO_TEST_CASE(who_hosts_which_addend_does_not_matter) {
 
 BOOST_AUTO_TEST_CASE(what_is_not_finite_is_an_error_of_all_ranks_and_the_group_goes_on) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
-        test::Findings findings{3};
-        test::run(
-            3,
-            [&](test::Group& group) {
-                std::vector<float> data(100, 1.0f);
-                if (group.rank() == 1) data[77] = bad;
-                bool refused = false;
-                try {
-                    un::reproducible_sum(group, data);
-                } catch (const un::error& e) {
-                    refused = e.code() == un::ErrorCode::not_finite && e.rank() == 1;
-                }
-                findings.expect(refused, "refused");
-                findings.expect(data[0] == 1.0f, "unchanged");
-                // By hand: the mark reaches all ranks.
-                std::vector<std::int64_t> image(100);
-                un::add_to_grid(std::span(image), std::span<const float>(data), 1.0, un::Grid{2});
-                un::all_reduce(group, image, un::GridSum{}, un::RingSchedule{});
-                std::vector<float> sum(100);
-                const auto first = un::from_grid(std::span(sum), std::span<const std::int64_t>(image), un::Grid{2});
-                findings.expect(first == 77 && std::isnan(sum[77]) && sum[76] == 3.0f, "marked");
-                data[77] = 5.0f;
+        test::on_each_rank(3, [&](test::Group& group, test::Findings& findings) {
+            std::vector<float> data(100, 1.0f);
+            if (group.rank() == 1) data[77] = bad;
+            bool refused = false;
+            try {
                 un::reproducible_sum(group, data);
-                findings.expect(data[77] == 15.0f && data[0] == 3.0f, "goes on");
-            },
-            test::limit);
+            } catch (const un::error& e) {
+                refused = e.code() == un::ErrorCode::not_finite && e.rank() == 1;
+            }
+            findings.expect(refused, "refused");
+            findings.expect(data[0] == 1.0f, "unchanged");
+            // By hand: the mark reaches all ranks.
+            std::vector<std::int64_t> image(100);
+            un::add_to_grid(std::span(image), std::span<const float>(data), 1.0, un::Grid{2});
+            un::all_reduce(group, image, un::GridSum{}, un::RingSchedule{});
+            std::vector<float> sum(100);
+            const auto first = un::from_grid(std::span(sum), std::span<const std::int64_t>(image), un::Grid{2});
+            findings.expect(first == 77 && std::isnan(sum[77]) && sum[76] == 3.0f, "marked");
+            data[77] = 5.0f;
+            un::reproducible_sum(group, data);
+            findings.expect(data[77] == 15.0f && data[0] == 3.0f, "goes on");
+        });
     }
 }
 

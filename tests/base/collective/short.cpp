@@ -128,21 +128,17 @@ BOOST_AUTO_TEST_SUITE(short_collectives)
 
 BOOST_AUTO_TEST_CASE(any_in_any_order) {
     for (const int world : {1, 2, 3, 4, 5}) {
-        test::Findings findings{world};
-        test::run(
-            world,
-            [&](Group& group) {
-                std::mt19937 same(static_cast<unsigned>(world));
-                for (int call = 0; call < 600; ++call) {
-                    const unsigned type = same() % 4;
-                    const std::string wrong = type == 0   ? call_any<float>(group, call, same)
-                                              : type == 1 ? call_any<double>(group, call, same)
-                                              : type == 2 ? call_any<std::int32_t>(group, call, same)
-                                                          : call_any<std::int64_t>(group, call, same);
-                    findings.expect(wrong.empty(), wrong);
-                }
-            },
-            test::limit);
+        test::on_each_rank(world, [&](Group& group, test::Findings& findings) {
+            std::mt19937 same(static_cast<unsigned>(world));
+            for (int call = 0; call < 600; ++call) {
+                const unsigned type = same() % 4;
+                const std::string wrong = type == 0   ? call_any<float>(group, call, same)
+                                          : type == 1 ? call_any<double>(group, call, same)
+                                          : type == 2 ? call_any<std::int32_t>(group, call, same)
+                                                      : call_any<std::int64_t>(group, call, same);
+                findings.expect(wrong.empty(), wrong);
+            }
+        });
     }
 }
 
@@ -150,111 +146,95 @@ BOOST_AUTO_TEST_CASE(any_in_any_order) {
 /// Then the short call is repeated.
 BOOST_AUTO_TEST_CASE(long_after_short) {
     for (const int world : {2, 4}) {
-        test::Findings findings{world};
-        test::run(
-            world,
-            [&](Group& group) {
-                // As many states as the group keeps.
-                for (std::size_t count = 1; count < 20; ++count) {
-                    std::vector<float> some(count);
-                    un::all_reduce(group, some, un::Max{});
-                }
-                for (const std::size_t longer : {64u, 128u, 1600u}) {
-                    for (const std::size_t count : {33u, 50u, 84u, 97u}) {
-                        for (const std::size_t now : {count, count + longer, count + longer, count + longer}) {
-                            std::vector<std::int64_t> data(now, group.rank());
-                            un::all_reduce(group, data);
-                            for (const std::int64_t one : data)
-                                findings.expect(one == world * (world - 1) / 2, std::to_string(now));
-                        }
+        test::on_each_rank(world, [&](Group& group, test::Findings& findings) {
+            // As many states as the group keeps.
+            for (std::size_t count = 1; count < 20; ++count) {
+                std::vector<float> some(count);
+                un::all_reduce(group, some, un::Max{});
+            }
+            for (const std::size_t longer : {64u, 128u, 1600u}) {
+                for (const std::size_t count : {33u, 50u, 84u, 97u}) {
+                    for (const std::size_t now : {count, count + longer, count + longer, count + longer}) {
+                        std::vector<std::int64_t> data(now, group.rank());
+                        un::all_reduce(group, data);
+                        for (const std::int64_t one : data)
+                            findings.expect(one == world * (world - 1) / 2, std::to_string(now));
                     }
                 }
-            },
-            test::limit);
+            }
+        });
     }
 }
 
 /// Ranks lag in turn, so that each side of a shared line is first now and then.
 BOOST_AUTO_TEST_CASE(with_ranks_that_lag) {
     for (const int world : {2, 4}) {
-        test::Findings findings{world};
-        test::run(
-            world,
-            [&](Group& group) {
-                std::mt19937 own(static_cast<unsigned>(group.rank()));
-                for (int call = 0; call < 2000; ++call) {
-                    for (unsigned left = own() % 512; left != 0; --left) asm volatile("");
-                    double sum = call + group.rank();
-                    un::all_reduce(group, std::span(&sum, 1));
-                    findings.expect(sum == world * call + world * (world - 1) / 2.0, std::to_string(call));
-                    if (call % 3 == 0) un::barrier(group);
-                }
-            },
-            test::limit);
+        test::on_each_rank(world, [&](Group& group, test::Findings& findings) {
+            std::mt19937 own(static_cast<unsigned>(group.rank()));
+            for (int call = 0; call < 2000; ++call) {
+                for (unsigned left = own() % 512; left != 0; --left) asm volatile("");
+                double sum = call + group.rank();
+                un::all_reduce(group, std::span(&sum, 1));
+                findings.expect(sum == world * call + world * (world - 1) / 2.0, std::to_string(call));
+                if (call % 3 == 0) un::barrier(group);
+            }
+        });
     }
 }
 
 /// A repeated call beside operations in flight, of the same plan and of others, on the group and on
 /// a part of it.
 BOOST_AUTO_TEST_CASE(beside_operations_in_flight) {
-    test::Findings findings{3};
-    test::run(
-        3,
-        [&](Group& group) {
-            Group part = group.split(group.rank() % 2, 0);
-            for (int call = 0; call < 300; ++call) {
-                float first[2] = {1.0f, static_cast<float>(call)};
-                float second[2] = {2.0f, static_cast<float>(group.rank())};
-                std::vector<float> large(5000, static_cast<float>(call));
-                un::Operation a = un::start_all_reduce(group, first);
-                un::Operation b = un::start_all_reduce(group, large);
-                un::all_reduce(group, second); // ends before the older ones are waited for
-                un::Operation c = un::start_barrier(group);
-                float of_part[1] = {1.0f};
-                un::all_reduce(part, of_part);
-                if (call % 2 == 0) b.wait();
-                a.wait();
-                un::barrier(group);
-                c.wait();
-                if (call % 2 != 0) b.wait();
-                findings.expect(first[0] == 3.0f && first[1] == static_cast<float>(3 * call), "first");
-                findings.expect(second[0] == 6.0f && second[1] == 3.0f, "second");
-                findings.expect(large[4999] == static_cast<float>(3 * call), "large");
-                findings.expect(of_part[0] == static_cast<float>(part.size()), "part");
-            }
-        },
-        test::limit);
+    test::on_each_rank(3, [&](Group& group, test::Findings& findings) {
+        Group part = group.split(group.rank() % 2, 0);
+        for (int call = 0; call < 300; ++call) {
+            float first[2] = {1.0f, static_cast<float>(call)};
+            float second[2] = {2.0f, static_cast<float>(group.rank())};
+            std::vector<float> large(5000, static_cast<float>(call));
+            un::Operation a = un::start_all_reduce(group, first);
+            un::Operation b = un::start_all_reduce(group, large);
+            un::all_reduce(group, second); // ends before the older ones are waited for
+            un::Operation c = un::start_barrier(group);
+            float of_part[1] = {1.0f};
+            un::all_reduce(part, of_part);
+            if (call % 2 == 0) b.wait();
+            a.wait();
+            un::barrier(group);
+            c.wait();
+            if (call % 2 != 0) b.wait();
+            findings.expect(first[0] == 3.0f && first[1] == static_cast<float>(3 * call), "first");
+            findings.expect(second[0] == 6.0f && second[1] == 3.0f, "second");
+            findings.expect(large[4999] == static_cast<float>(3 * call), "large");
+            findings.expect(of_part[0] == static_cast<float>(part.size()), "part");
+        }
+    });
 }
 
 /// Calls of one kind and size, several in flight at once, each with memory of its own.
 BOOST_AUTO_TEST_CASE(repeated_calls_in_flight) {
-    test::Findings findings{3};
-    test::run(
-        3,
-        [&](Group& group) {
-            constexpr std::size_t count = 3000; // too many to lie beside a flag
-            for (int call = 0; call < 200; ++call) {
-                std::vector<float> data[3], whole(3 * count);
-                std::vector<un::Operation> started;
-                for (int i = 0; i < 3; ++i) {
-                    data[i].assign(count, static_cast<float>(call + i * (group.rank() + 1)));
-                    if (i <= call % 3) started.push_back(un::start_all_reduce(group, data[i]));
-                    else un::all_reduce(group, data[i]);
-                }
-                std::vector<float> from_root(count, static_cast<float>(group.rank() + call));
-                started.push_back(un::start_broadcast(group, from_root, call % 3));
-                const std::vector<float> mine(count, 1.0f);
-                started.push_back(un::start_all_gather(group, mine, whole));
-                if (call % 2 != 0) std::swap(started.front(), started.back());
-                for (un::Operation& one : started) one.wait();
-                for (int i = 0; i < 3; ++i)
-                    findings.expect(data[i] == std::vector<float>(count, static_cast<float>(3 * call + i * 6)), "sum");
-                findings.expect(from_root[count - 1] == static_cast<float>(call % 3 + call), "broadcast");
-                un::reduce_scatter(group, whole, from_root);
-                un::reduce(group, whole, whole, call % 3);
+    test::on_each_rank(3, [&](Group& group, test::Findings& findings) {
+        constexpr std::size_t count = 3000; // too many to lie beside a flag
+        for (int call = 0; call < 200; ++call) {
+            std::vector<float> data[3], whole(3 * count);
+            std::vector<un::Operation> started;
+            for (int i = 0; i < 3; ++i) {
+                data[i].assign(count, static_cast<float>(call + i * (group.rank() + 1)));
+                if (i <= call % 3) started.push_back(un::start_all_reduce(group, data[i]));
+                else un::all_reduce(group, data[i]);
             }
-        },
-        test::limit);
+            std::vector<float> from_root(count, static_cast<float>(group.rank() + call));
+            started.push_back(un::start_broadcast(group, from_root, call % 3));
+            const std::vector<float> mine(count, 1.0f);
+            started.push_back(un::start_all_gather(group, mine, whole));
+            if (call % 2 != 0) std::swap(started.front(), started.back());
+            for (un::Operation& one : started) one.wait();
+            for (int i = 0; i < 3; ++i)
+                findings.expect(data[i] == std::vector<float>(count, static_cast<float>(3 * call + i * 6)), "sum");
+            findings.expect(from_root[count - 1] == static_cast<float>(call % 3 + call), "broadcast");
+            un::reduce_scatter(group, whole, from_root);
+            un::reduce(group, whole, whole, call % 3);
+        }
+    });
 }
 
 /// A user's operation that derives from one of the library's is another operation.
@@ -267,19 +247,15 @@ struct Product : un::Sum {
 
 BOOST_AUTO_TEST_CASE(an_operation_that_derives_from_another_is_not_repeated_for_it) {
     static_assert(un::reduction_operation<Product, float>);
-    test::Findings findings{2};
-    test::run(
-        2,
-        [&](Group& group) {
-            for (const std::size_t count : {1u, 3000u})
-                for (int call = 0; call < 6; ++call) {
-                    std::vector<float> data(count, 3.0f);
-                    if (call % 2 == 0) un::all_reduce(group, data);
-                    else un::all_reduce(group, data, Product{});
-                    findings.expect(data[count - 1] == (call % 2 == 0 ? 6.0f : 9.0f), std::to_string(call));
-                }
-        },
-        test::limit);
+    test::on_each_rank(2, [&](Group& group, test::Findings& findings) {
+        for (const std::size_t count : {1u, 3000u})
+            for (int call = 0; call < 6; ++call) {
+                std::vector<float> data(count, 3.0f);
+                if (call % 2 == 0) un::all_reduce(group, data);
+                else un::all_reduce(group, data, Product{});
+                findings.expect(data[count - 1] == (call % 2 == 0 ? 6.0f : 9.0f), std::to_string(call));
+            }
+    });
 }
 
 /// Calls that gather the same bytes for different callers are distinguished, whatever ran before.
@@ -312,32 +288,21 @@ BOOST_AUTO_TEST_CASE(callers_are_compared_in_every_call) {
 /// Overlapping memory is refused after any number of calls without an overlap. Then these calls
 /// work again.
 BOOST_AUTO_TEST_CASE(an_overlap_is_found_in_a_repeated_call) {
-    test::Findings findings{2};
-    test::run(
-        2,
-        [&](Group& group) {
-            const auto is_refused = [&](auto call) {
-                try {
-                    call();
-                    findings.expect(false, "an overlap passed");
-                } catch (const un::error& failed) {
-                    findings.expect(failed.code() == un::ErrorCode::bad_input, failed.what());
-                }
-            };
-            std::vector<float> room(4001, 1.0f), out(2000);
-            const std::span<float> in = std::span(room).first(2000);
-            for (int call = 0; call < 30; ++call) {
-                if (call % 10 == 9) {
-                    const std::span<float> wrong = std::span(room).subspan(1, 2000);
-                    is_refused([&] { un::all_reduce(group, in, wrong); });
-                    is_refused([&] { un::start_all_reduce(group, in, wrong).wait(); });
-                }
-                un::all_reduce(group, in, out);
-                un::start_all_reduce(group, in, out).wait();
-                findings.expect(room == std::vector<float>(4001, 1.0f) && out == std::vector<float>(2000, 2.0f), "sum");
+    test::on_each_rank(2, [&](Group& group, test::Findings& findings) {
+        const auto refused = [&](auto call) { findings.expect(test::is_refused(call), "an overlap passed"); };
+        std::vector<float> room(4001, 1.0f), out(2000);
+        const std::span<float> in = std::span(room).first(2000);
+        for (int call = 0; call < 30; ++call) {
+            if (call % 10 == 9) {
+                const std::span<float> wrong = std::span(room).subspan(1, 2000);
+                refused([&] { un::all_reduce(group, in, wrong); });
+                refused([&] { un::start_all_reduce(group, in, wrong).wait(); });
             }
-        },
-        test::limit);
+            un::all_reduce(group, in, out);
+            un::start_all_reduce(group, in, out).wait();
+            findings.expect(room == std::vector<float>(4001, 1.0f) && out == std::vector<float>(2000, 2.0f), "sum");
+        }
+    });
 }
 
 /// Another operation, type, root or kind is found if only a hash travels, also after many good
@@ -403,24 +368,20 @@ BOOST_AUTO_TEST_CASE(differences_are_found) {
 }
 
 BOOST_AUTO_TEST_CASE(more_than_goes_beside_a_flag_is_refused_by_name) {
-    test::Findings findings{2};
-    test::run(
-        2,
-        [&](Group& group) {
-            std::vector<float> data(519, 1.0f);
-            un::all_reduce(group, std::span(data).first(518), un::Sum{}, un::StagedSchedule{});
-            findings.expect(data[0] == 2.0f && data[517] == 2.0f && data[518] == 1.0f, "518 elements");
-            try {
-                un::all_reduce(group, data, un::Sum{}, un::StagedSchedule{});
-                findings.expect(false, "519 elements passed");
-            } catch (const un::error& failed) {
-                const std::string text = failed.what();
-                findings.expect(failed.code() == un::ErrorCode::bad_input &&
-                                    text.find("at most 2072 bytes beside a flag, found 2076") != std::string::npos,
-                                text);
-            }
-        },
-        test::limit);
+    test::on_each_rank(2, [&](Group& group, test::Findings& findings) {
+        std::vector<float> data(519, 1.0f);
+        un::all_reduce(group, std::span(data).first(518), un::Sum{}, un::StagedSchedule{});
+        findings.expect(data[0] == 2.0f && data[517] == 2.0f && data[518] == 1.0f, "518 elements");
+        try {
+            un::all_reduce(group, data, un::Sum{}, un::StagedSchedule{});
+            findings.expect(false, "519 elements passed");
+        } catch (const un::error& failed) {
+            const std::string text = failed.what();
+            findings.expect(failed.code() == un::ErrorCode::bad_input &&
+                                text.find("at most 2072 bytes beside a flag, found 2076") != std::string::npos,
+                            text);
+        }
+    });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,6 +2,7 @@
 #include "unisono/sampler/samplers.hpp"
 
 #include "support/allocation_counter.hpp"
+#include "support/refusal.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -12,6 +13,7 @@
 #include <thread>
 
 namespace un = unisono;
+using test::refusal_of;
 
 namespace {
 
@@ -66,17 +68,6 @@ bool eventually(F&& f) {
         std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
     return false;
-}
-
-template <class F>
-std::string refusal(F&& f) {
-    try {
-        f();
-    } catch (const un::error& e) {
-        BOOST_CHECK(e.code() == un::ErrorCode::bad_input);
-        return e.what();
-    }
-    return "nothing was refused";
 }
 
 } // namespace
@@ -297,14 +288,14 @@ BOOST_AUTO_TEST_CASE(bad_input_is_refused_by_name) {
     Probe data;
     Probe empty;
     empty.count = 0;
-    BOOST_CHECK(refusal([&] { un::Loader{empty, stream_of(10, 2)}; }).find("empty") != std::string::npos);
-    BOOST_CHECK(refusal([&] {
+    BOOST_CHECK(refusal_of([&] { un::Loader{empty, stream_of(10, 2)}; }).find("empty") != std::string::npos);
+    BOOST_CHECK(refusal_of([&] {
                     un::Loader{data, stream_of(10, 2), {.depth = -1}};
                 }).find("depth is -1") != std::string::npos);
-    BOOST_CHECK(refusal([&] {
+    BOOST_CHECK(refusal_of([&] {
                     un::Loader{data, stream_of(10, 2), {.depth = 1 << 20}};
                 }).find("depth is 1048576") != std::string::npos);
-    BOOST_CHECK(refusal([&] {
+    BOOST_CHECK(refusal_of([&] {
                     un::Loader{data, stream_of(10, 2), {.timeout = std::chrono::nanoseconds{0}}};
                 }).find("timeout is 0") != std::string::npos);
     un::Loader patient{data, stream_of(10, 2), {.timeout = std::chrono::nanoseconds::max()}};

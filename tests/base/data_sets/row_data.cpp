@@ -1,5 +1,7 @@
 #include "unisono/data/data.hpp"
 
+#include "support/refusal.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <array>
@@ -10,21 +12,7 @@
 #include <vector>
 
 namespace un = unisono;
-
-namespace {
-
-template <class F>
-std::string refusal(F&& f) {
-    try {
-        f();
-    } catch (const un::error& e) {
-        BOOST_CHECK(e.code() == un::ErrorCode::bad_input);
-        return e.what();
-    }
-    return "nothing was refused";
-}
-
-} // namespace
+using test::refusal_of;
 
 BOOST_AUTO_TEST_SUITE(row_data)
 
@@ -46,18 +34,18 @@ BOOST_AUTO_TEST_CASE(a_batch_is_the_rows_asked_for_in_that_order) {
 BOOST_AUTO_TEST_CASE(what_is_no_matrix_is_refused) {
     const std::vector<float> values(7);
     const std::vector<std::int32_t> labels(3);
-    BOOST_CHECK(refusal([&] { un::RowData{values, 0}; }).find("width is 0") != std::string::npos);
-    BOOST_CHECK(refusal([&] {
+    BOOST_CHECK(refusal_of([&] { un::RowData{values, 0}; }).find("width is 0") != std::string::npos);
+    BOOST_CHECK(refusal_of([&] {
                     un::RowData{values, 2};
                 }).find("7 values; expected a multiple of the width, which is 2") != std::string::npos);
-    BOOST_CHECK(refusal([&] { un::RowData{values, 7, labels}; }).find("3 labels for 1 rows") != std::string::npos);
+    BOOST_CHECK(refusal_of([&] { un::RowData{values, 7, labels}; }).find("3 labels for 1 rows") != std::string::npos);
     const un::RowData one{values, 7};
     const std::vector<std::size_t> beyond = {0, 1};
-    BOOST_CHECK(refusal([&] { return one.batch(beyond); }).find("index 1 of 1 rows") != std::string::npos);
+    BOOST_CHECK(refusal_of([&] { return one.batch(beyond); }).find("index 1 of 1 rows") != std::string::npos);
     // Memory for the rows is allocated after that: no such row would fit into it.
     const std::size_t width = std::size_t{1} << 50;
     const un::RowData<float> wide{std::span<const float>(values.data(), width), width};
-    BOOST_CHECK(refusal([&] { return wide.batch(beyond); }).find("index 1 of 1 rows") != std::string::npos);
+    BOOST_CHECK(refusal_of([&] { return wide.batch(beyond); }).find("index 1 of 1 rows") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(a_fill_with_a_wrong_index_writes_nothing) {
@@ -65,7 +53,7 @@ BOOST_AUTO_TEST_CASE(a_fill_with_a_wrong_index_writes_nothing) {
     const un::RowData rows{values, 1};
     const std::vector<std::size_t> beyond = {0, 2};
     std::vector<float> room = {7, 7};
-    BOOST_CHECK(refusal([&] { rows.fill(beyond, room, {}); }).find("index 2 of 2 rows") != std::string::npos);
+    BOOST_CHECK(refusal_of([&] { rows.fill(beyond, room, {}); }).find("index 2 of 2 rows") != std::string::npos);
     BOOST_CHECK((room == std::vector<float>{7, 7}));
 }
 

@@ -25,40 +25,13 @@
 #endif
 
 namespace un = unisono;
+using test::all_fail;
 using test::Group;
 using namespace std::chrono_literals;
 
 namespace {
 
 constexpr std::chrono::milliseconds never_comes{UNISONO_TEST_NEVER_S * 1000};
-
-/// Runs `body` on `world` ranks. Each must end with a unisono::error of this code whose text has
-/// all of `words`.
-template <class Body>
-void all_fail(int world, un::ErrorCode code, const std::vector<std::string>& words, Body body,
-              const un::RunOptions& options = test::limit) {
-    test::Findings findings;
-    try {
-        test::run(
-            world,
-            [&](Group& group) {
-                try {
-                    body(group);
-                    findings.expect(false, "rank " + std::to_string(group.rank()) + " did not fail");
-                } catch (const un::error& failed) {
-                    const std::string text = failed.what();
-                    findings.expect(failed.code() == code, text);
-                    for (const auto& word : words)
-                        findings.expect(text.find(word) != std::string::npos, "'" + word + "' not in: " + text);
-                    throw;
-                }
-            },
-            options);
-        findings.expect(false, "run did not throw");
-    } catch (const un::error& failed) {
-        findings.expect(failed.code() == code, failed.what());
-    }
-}
 
 using Mode = un::detail::FloatingPointMode;
 
@@ -451,25 +424,21 @@ BOOST_AUTO_TEST_CASE(a_caller_that_polls_gives_up) {
 
 // Giving up changes nothing if the operation has ended, or is not in flight.
 BOOST_AUTO_TEST_CASE(nothing_is_given_up_that_has_ended) {
-    test::Findings findings(2);
-    test::run(
-        2,
-        [&](Group& group) {
-            std::vector<float> data(100, 1);
-            un::Operation sum = un::start_all_reduce(group, data);
-            while (!sum.poll()) {
-            }
-            sum.give_up(1h);
-            un::Operation none;
-            none.give_up(1h);
-            un::Prepared again = un::prepare_all_reduce(group, data);
-            again.give_up(1h);
-            again.run();
-            again.give_up(1h);
-            un::barrier(group);
-            findings.expect(data == std::vector<float>(100, 4), "other results");
-        },
-        test::limit);
+    test::on_each_rank(2, [&](Group& group, test::Findings& findings) {
+        std::vector<float> data(100, 1);
+        un::Operation sum = un::start_all_reduce(group, data);
+        while (!sum.poll()) {
+        }
+        sum.give_up(1h);
+        un::Operation none;
+        none.give_up(1h);
+        un::Prepared again = un::prepare_all_reduce(group, data);
+        again.give_up(1h);
+        again.run();
+        again.give_up(1h);
+        un::barrier(group);
+        findings.expect(data == std::vector<float>(100, 4), "other results");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_throws_stops_the_others_and_its_exception_is_rethrown) {

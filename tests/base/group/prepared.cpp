@@ -68,271 +68,230 @@ void check_bits(test::Findings& findings, Group& group, std::size_t count, const
 BOOST_AUTO_TEST_SUITE(prepared)
 
 BOOST_AUTO_TEST_CASE(the_bits_are_those_of_the_plain_call) {
-    test::Findings findings;
-    test::run(
-        3,
-        [&](Group& group) {
-            for (const std::size_t count : {0u, 1u, 60u, 2000u, 50'000u}) {
-                check_bits(findings, group, count, un::Sum{}, un::NativeSchedule{});
-                check_bits(findings, group, count, Plus{0.5}, un::NativeSchedule{});
-                check_bits(findings, group, count, un::Max{}, un::RingSchedule{.chunk_bytes = 4096});
-            }
-        },
-        test::limit);
+    test::on_ranks(3, [&](Group& group, test::Findings& findings) {
+        for (const std::size_t count : {0u, 1u, 60u, 2000u, 50'000u}) {
+            check_bits(findings, group, count, un::Sum{}, un::NativeSchedule{});
+            check_bits(findings, group, count, Plus{0.5}, un::NativeSchedule{});
+            check_bits(findings, group, count, un::Max{}, un::RingSchedule{.chunk_bytes = 4096});
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(every_collective_can_be_prepared) {
-    test::Findings findings;
-    test::run(
-        3,
-        [&](Group& group) {
-            using un::detail::buffer_of, un::detail::call_on;
-            using enum un::Collective;
-            const un::NativeSchedule native;
-            const auto ranks = static_cast<std::size_t>(group.size());
-            std::vector<double> one(40), all(40 * ranks), plain(40 * ranks), plain_one(40);
-            std::vector<std::size_t> counts{10, 60, 50};
-            const std::size_t own = counts[static_cast<std::size_t>(group.rank())];
-            std::vector<double> uneven(own);
-            un::Prepared gathering =
-                group.prepare(call_on<all_gather, std::vector<double>>(group, native), buffer_of(one), buffer_of(all));
-            un::Prepared scattering = group.prepare(
-                call_on<reduce_scatter, std::vector<double>>(group, native, un::Sum{}), buffer_of(all), buffer_of(one));
-            un::Prepared from_one =
-                group.prepare(call_on<broadcast, std::vector<double>>(group, native, un::detail::NoOperation{}, 2),
-                              buffer_of(one), buffer_of(one));
-            un::Prepared meet = group.prepare(call_on<barrier, std::span<std::byte>>(group, native), {}, {});
-            un::Prepared gather_uneven = group.prepare(
-                call_on<all_gather, std::vector<double>>(group, native, un::detail::NoOperation{}, 0, counts, counts),
-                buffer_of(uneven), buffer_of(all));
-            counts.assign(3, 0); // they were copied
-            for (int round = 0; round < 3; ++round) {
-                fill(one, group, round);
-                gathering.run();
-                un::all_gather(group, one, plain);
-                findings.expect(all == plain, "all_gather");
-                scattering.run();
-                un::reduce_scatter(group, plain, plain_one);
-                findings.expect(one == plain_one, "reduce_scatter");
-                fill(one, group, round + 10);
-                fill(plain_one, group, round + 10);
-                from_one.run();
-                un::broadcast(group, plain_one, 2);
-                findings.expect(one == plain_one, "broadcast");
-                meet.run();
-                fill(uneven, group, round + 20);
-                gather_uneven.run();
-                un::all_gather(group, uneven, plain, std::vector<std::size_t>{10, 60, 50});
-                findings.expect(all == plain, "all_gather of blocks that differ");
-            }
-        },
-        test::limit);
+    test::on_ranks(3, [&](Group& group, test::Findings& findings) {
+        using un::detail::buffer_of, un::detail::call_on;
+        using enum un::Collective;
+        const un::NativeSchedule native;
+        const auto ranks = static_cast<std::size_t>(group.size());
+        std::vector<double> one(40), all(40 * ranks), plain(40 * ranks), plain_one(40);
+        std::vector<std::size_t> counts{10, 60, 50};
+        const std::size_t own = counts[static_cast<std::size_t>(group.rank())];
+        std::vector<double> uneven(own);
+        un::Prepared gathering =
+            group.prepare(call_on<all_gather, std::vector<double>>(group, native), buffer_of(one), buffer_of(all));
+        un::Prepared scattering = group.prepare(call_on<reduce_scatter, std::vector<double>>(group, native, un::Sum{}),
+                                                buffer_of(all), buffer_of(one));
+        un::Prepared from_one =
+            group.prepare(call_on<broadcast, std::vector<double>>(group, native, un::detail::NoOperation{}, 2),
+                          buffer_of(one), buffer_of(one));
+        un::Prepared meet = group.prepare(call_on<barrier, std::span<std::byte>>(group, native), {}, {});
+        un::Prepared gather_uneven = group.prepare(
+            call_on<all_gather, std::vector<double>>(group, native, un::detail::NoOperation{}, 0, counts, counts),
+            buffer_of(uneven), buffer_of(all));
+        counts.assign(3, 0); // they were copied
+        for (int round = 0; round < 3; ++round) {
+            fill(one, group, round);
+            gathering.run();
+            un::all_gather(group, one, plain);
+            findings.expect(all == plain, "all_gather");
+            scattering.run();
+            un::reduce_scatter(group, plain, plain_one);
+            findings.expect(one == plain_one, "reduce_scatter");
+            fill(one, group, round + 10);
+            fill(plain_one, group, round + 10);
+            from_one.run();
+            un::broadcast(group, plain_one, 2);
+            findings.expect(one == plain_one, "broadcast");
+            meet.run();
+            fill(uneven, group, round + 20);
+            gather_uneven.run();
+            un::all_gather(group, uneven, plain, std::vector<std::size_t>{10, 60, 50});
+            findings.expect(all == plain, "all_gather of blocks that differ");
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(several_are_in_flight_between_other_operations_and_end_in_any_order) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            Group other = group.split(0, group.rank());
-            std::vector<std::vector<double>> data(40); // more than a group keeps states
-            std::vector<un::Prepared> prepared;
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        Group other = group.split(0, group.rank());
+        std::vector<std::vector<double>> data(40); // more than a group keeps states
+        std::vector<un::Prepared> prepared;
+        for (std::size_t i = 0; i < data.size(); ++i) {
+            data[i].resize(1 + 97 * i);
+            prepared.push_back(un::prepare_all_reduce(i % 2 == 0 ? group : other, data[i]));
+        }
+        for (int round = 0; round < 4; ++round) {
+            for (std::vector<double>& one : data) fill(one, group, round);
+            std::vector<std::vector<double>> expected = data;
+            std::vector<double> between(5, 1.0);
             for (std::size_t i = 0; i < data.size(); ++i) {
-                data[i].resize(1 + 97 * i);
-                prepared.push_back(un::prepare_all_reduce(i % 2 == 0 ? group : other, data[i]));
+                prepared[i].start();
+                if (i % 7 == 0) un::all_reduce(group, between);
+                un::Operation plain = un::start_all_reduce(other, expected[i]);
+                if (i % 3 == 0) prepared[i].wait();
+                plain.wait();
             }
-            for (int round = 0; round < 4; ++round) {
-                for (std::vector<double>& one : data) fill(one, group, round);
-                std::vector<std::vector<double>> expected = data;
-                std::vector<double> between(5, 1.0);
-                for (std::size_t i = 0; i < data.size(); ++i) {
-                    prepared[i].start();
-                    if (i % 7 == 0) un::all_reduce(group, between);
-                    un::Operation plain = un::start_all_reduce(other, expected[i]);
-                    if (i % 3 == 0) prepared[i].wait();
-                    plain.wait();
-                }
-                for (std::size_t i = data.size(); i-- > 0;) prepared[i].wait();
-                findings.expect(data == expected, "other results in round " + std::to_string(round));
-            }
-        },
-        test::limit);
+            for (std::size_t i = data.size(); i-- > 0;) prepared[i].wait();
+            findings.expect(data == expected, "other results in round " + std::to_string(round));
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_handle_moves_also_in_flight) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            std::vector<int> data(3000, 1), later(10, 1);
-            un::Prepared first = un::prepare_all_reduce(group, data);
-            first.start();
-            un::Prepared second = std::move(first);
-            findings.expect(contains(text_of([&] { first.start(); }), "was moved from"), "a moved handle starts");
-            findings.expect(first.poll(), "a moved handle is in flight"); // NOLINT(bugprone-use-after-move)
-            second.wait();
-            findings.expect(data == std::vector<int>(3000, 2), "other results");
-            second = un::prepare_all_reduce(group, later);
-            second.run();
-            findings.expect(later == std::vector<int>(10, 2), "other results of what was assigned");
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        std::vector<int> data(3000, 1), later(10, 1);
+        un::Prepared first = un::prepare_all_reduce(group, data);
+        first.start();
+        un::Prepared second = std::move(first);
+        findings.expect(contains(text_of([&] { first.start(); }), "was moved from"), "a moved handle starts");
+        findings.expect(first.poll(), "a moved handle is in flight"); // NOLINT(bugprone-use-after-move)
+        second.wait();
+        findings.expect(data == std::vector<int>(3000, 2), "other results");
+        second = un::prepare_all_reduce(group, later);
+        second.run();
+        findings.expect(later == std::vector<int>(10, 2), "other results of what was assigned");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_start_on_other_memory_of_the_same_size) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            using un::detail::buffer_of;
-            std::vector<int> a(2000, 1), b(2000, 2), c(2000, 3), small(1999);
-            un::Prepared sum = un::prepare_all_reduce(group, a, b);
-            const std::span<int> few(small);
-            for (const auto& [what, words] : {std::pair{text_of([&] { sum.start(buffer_of(small), buffer_of(small)); }),
-                                                        "expected 8000 bytes of int32"},
-                                              std::pair{text_of([&] { sum.start(buffer_of(a), buffer_of(small)); }),
-                                                        "has 1999 elements, expected 2000"},
-                                              std::pair{text_of([&] {
-                                                            auto behind = buffer_of(a);
-                                                            behind.data += 4;
-                                                            sum.start(buffer_of(a), behind);
-                                                        }),
-                                                        "overlaps it"},
-                                              std::pair{text_of([&] {
-                                                            auto none = buffer_of(a);
-                                                            none.data = nullptr;
-                                                            sum.start(none, buffer_of(b));
-                                                        }),
-                                                        "is NULL"}}) {
-                findings.expect(contains(what, words), what);
-            }
-            sum.start(buffer_of(b), buffer_of(c));
-            sum.wait();
-            findings.expect(c == std::vector<int>(2000, 4) && b == std::vector<int>(2000, 2), "other results");
-            sum.run(); // on the same memory again
-            findings.expect(c == std::vector<int>(2000, 4), "other results of the second run");
-            sum.start(buffer_of(c), buffer_of(c)); // in place, which it was not
-            sum.wait();
-            findings.expect(c == std::vector<int>(2000, 8), "other results in place");
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        using un::detail::buffer_of;
+        std::vector<int> a(2000, 1), b(2000, 2), c(2000, 3), small(1999);
+        un::Prepared sum = un::prepare_all_reduce(group, a, b);
+        const std::span<int> few(small);
+        for (const auto& [what, words] : {std::pair{text_of([&] { sum.start(buffer_of(small), buffer_of(small)); }),
+                                                    "expected 8000 bytes of int32"},
+                                          std::pair{text_of([&] { sum.start(buffer_of(a), buffer_of(small)); }),
+                                                    "has 1999 elements, expected 2000"},
+                                          std::pair{text_of([&] {
+                                                        auto behind = buffer_of(a);
+                                                        behind.data += 4;
+                                                        sum.start(buffer_of(a), behind);
+                                                    }),
+                                                    "overlaps it"},
+                                          std::pair{text_of([&] {
+                                                        auto none = buffer_of(a);
+                                                        none.data = nullptr;
+                                                        sum.start(none, buffer_of(b));
+                                                    }),
+                                                    "is NULL"}}) {
+            findings.expect(contains(what, words), what);
+        }
+        sum.start(buffer_of(b), buffer_of(c));
+        sum.wait();
+        findings.expect(c == std::vector<int>(2000, 4) && b == std::vector<int>(2000, 2), "other results");
+        sum.run(); // on the same memory again
+        findings.expect(c == std::vector<int>(2000, 4), "other results of the second run");
+        sum.start(buffer_of(c), buffer_of(c)); // in place, which it was not
+        sum.wait();
+        findings.expect(c == std::vector<int>(2000, 8), "other results in place");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_restart_does_not_allocate) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            for (const std::size_t count : {3u, 300u, 30'000u}) {
-                auto data = group.allocate<float>(count); // memory that the peers see
-                auto other = group.allocate<float>(count);
-                un::Prepared sum = un::prepare_all_reduce(group, data);
-                un::Prepared with_lanes =
-                    un::prepare_all_reduce(group, data, un::Sum{}, un::RingSchedule{.chunk_bytes = 8192});
-                const auto round = [&] {
-                    sum.run();
-                    with_lanes.run();
-                    sum.start(un::detail::buffer_of(other), un::detail::buffer_of(other));
-                    with_lanes.start();
-                    sum.wait();
-                    with_lanes.wait();
-                };
-                for (int i = 0; i < 20; ++i) round();
-                un::barrier(group);
-                std::size_t made = 1; // in a round; those with messages that come early may lengthen a queue
-                for (int i = 0; i < 200; ++i) {
-                    const std::size_t before = unisono_test::allocations_of_thread();
-                    round();
-                    made = std::min(made, unisono_test::allocations_of_thread() - before);
-                }
-                findings.expect(made == 0, std::to_string(made) + " allocations in each of 200 rounds of " +
-                                               std::to_string(count) + " elements");
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        for (const std::size_t count : {3u, 300u, 30'000u}) {
+            auto data = group.allocate<float>(count); // memory that the peers see
+            auto other = group.allocate<float>(count);
+            un::Prepared sum = un::prepare_all_reduce(group, data);
+            un::Prepared with_lanes =
+                un::prepare_all_reduce(group, data, un::Sum{}, un::RingSchedule{.chunk_bytes = 8192});
+            const auto round = [&] {
+                sum.run();
+                with_lanes.run();
+                sum.start(un::detail::buffer_of(other), un::detail::buffer_of(other));
+                with_lanes.start();
+                sum.wait();
+                with_lanes.wait();
+            };
+            for (int i = 0; i < 20; ++i) round();
+            un::barrier(group);
+            std::size_t made = 1; // in a round; those with messages that come early may lengthen a queue
+            for (int i = 0; i < 200; ++i) {
+                const std::size_t before = unisono_test::allocations_of_thread();
+                round();
+                made = std::min(made, unisono_test::allocations_of_thread() - before);
             }
-        },
-        test::limit);
+            findings.expect(made == 0, std::to_string(made) + " allocations in each of 200 rounds of " +
+                                           std::to_string(count) + " elements");
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_start_carries_the_number_of_the_trainer_in_whose_call_it_is) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            std::vector<float> data(10, 1);
-            un::Prepared outside = un::prepare_all_reduce(group, data);
-            const std::uint64_t trainer = group.context().next_trainer();
-            const auto inside = [&](auto body) {
-                const un::detail::TrainerCall call(group.context(), trainer);
-                body();
-            };
-            std::optional<un::Prepared> within;
-            inside([&] { within = un::prepare_all_reduce(group, data); });
-            for (int round = 0; round < 3; ++round) { // one rank prepared, the other not
-                inside([&] { group.rank() == 0 ? outside.run() : un::all_reduce(group, data); });
-                group.rank() == 0 ? within->run() : un::all_reduce(group, data);
-                inside([&] { group.rank() == 1 ? within->run() : un::all_reduce(group, data); });
-                group.rank() == 1 ? outside.run() : un::all_reduce(group, data);
-            }
-            findings.expect(data == std::vector<float>(10, 4096.0f), "other results");
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        std::vector<float> data(10, 1);
+        un::Prepared outside = un::prepare_all_reduce(group, data);
+        const std::uint64_t trainer = group.context().next_trainer();
+        const auto inside = [&](auto body) {
+            const un::detail::TrainerCall call(group.context(), trainer);
+            body();
+        };
+        std::optional<un::Prepared> within;
+        inside([&] { within = un::prepare_all_reduce(group, data); });
+        for (int round = 0; round < 3; ++round) { // one rank prepared, the other not
+            inside([&] { group.rank() == 0 ? outside.run() : un::all_reduce(group, data); });
+            group.rank() == 0 ? within->run() : un::all_reduce(group, data);
+            inside([&] { group.rank() == 1 ? within->run() : un::all_reduce(group, data); });
+            group.rank() == 1 ? outside.run() : un::all_reduce(group, data);
+        }
+        findings.expect(data == std::vector<float>(10, 4096.0f), "other results");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_start_carries_the_floating_point_mode_of_its_thread) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            std::vector<float> data(1000, 1);
-            un::Prepared sum = un::prepare_all_reduce(group, data);
-            const un::detail::FloatingPointMode before = un::detail::floating_point_mode();
-            for (const auto mode : {un::detail::FloatingPointMode::rounds_down, before}) {
-                un::detail::set_floating_point_mode(mode);
-                for (int round = 0; round < 10; ++round) // one rank prepared, the other not
-                    group.rank() == round % 2 ? sum.run() : un::all_reduce(group, data);
-            }
-            findings.expect(data == std::vector<float>(1000, 1 << 20), "other results");
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        std::vector<float> data(1000, 1);
+        un::Prepared sum = un::prepare_all_reduce(group, data);
+        const un::detail::FloatingPointMode before = un::detail::floating_point_mode();
+        for (const auto mode : {un::detail::FloatingPointMode::rounds_down, before}) {
+            un::detail::set_floating_point_mode(mode);
+            for (int round = 0; round < 10; ++round) // one rank prepared, the other not
+                group.rank() == round % 2 ? sum.run() : un::all_reduce(group, data);
+        }
+        findings.expect(data == std::vector<float>(1000, 1 << 20), "other results");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_second_start_in_flight_is_refused_and_the_first_goes_on) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            std::vector<int> data(20'000, 1);
-            un::Prepared sum = un::prepare_all_reduce(group, data);
-            sum.start();
-            const std::string text = text_of([&] { sum.start(); });
-            findings.expect(contains(text, "bad_input: ") && contains(text, "it is in flight; expected a wait"), text);
-            findings.expect(contains(text_of([&] { sum.run(); }), "Prepared::run of all_reduce on rank"),
-                            "run goes on");
-            sum.wait();
-            findings.expect(data == std::vector<int>(20'000, 2), "other results");
-            sum.wait(); // not in flight
-            findings.expect(sum.poll(), "it is in flight after wait");
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        std::vector<int> data(20'000, 1);
+        un::Prepared sum = un::prepare_all_reduce(group, data);
+        sum.start();
+        const std::string text = text_of([&] { sum.start(); });
+        findings.expect(contains(text, "bad_input: ") && contains(text, "it is in flight; expected a wait"), text);
+        findings.expect(contains(text_of([&] { sum.run(); }), "Prepared::run of all_reduce on rank"), "run goes on");
+        sum.wait();
+        findings.expect(data == std::vector<int>(20'000, 2), "other results");
+        sum.wait(); // not in flight
+        findings.expect(sum.poll(), "it is in flight after wait");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(memory_of_a_device_is_refused) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            std::vector<int> data(20, 1);
-            un::Prepared sum = un::prepare_all_reduce(group, data);
-            un::detail::CallBuffer there = un::detail::buffer_of(data);
-            there.space = un::MemorySpace::device;
-            const std::string text = text_of([&] { sum.start(there, there); });
-            findings.expect(contains(text, "80 bytes of int32 on a device, expected 80 bytes of int32"), text);
-            un::detail::Call call{.what = un::Collective::all_reduce};
-            const std::string other = text_of([&] { static_cast<void>(group.prepare(call, there, there)); });
-            findings.expect(contains(other, "prepare: found memory of a device for all_reduce"), other);
-            sum.run();
-            findings.expect(data == std::vector<int>(20, 2), "other results");
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        std::vector<int> data(20, 1);
+        un::Prepared sum = un::prepare_all_reduce(group, data);
+        un::detail::CallBuffer there = un::detail::buffer_of(data);
+        there.space = un::MemorySpace::device;
+        const std::string text = text_of([&] { sum.start(there, there); });
+        findings.expect(contains(text, "80 bytes of int32 on a device, expected 80 bytes of int32"), text);
+        un::detail::Call call{.what = un::Collective::all_reduce};
+        const std::string other = text_of([&] { static_cast<void>(group.prepare(call, there, there)); });
+        findings.expect(contains(other, "prepare: found memory of a device for all_reduce"), other);
+        sum.run();
+        findings.expect(data == std::vector<int>(20, 2), "other results");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_start_after_a_fault_throws_the_fault) {
@@ -356,47 +315,23 @@ BOOST_AUTO_TEST_CASE(a_start_after_a_fault_throws_the_fault) {
 }
 
 BOOST_AUTO_TEST_CASE(one_of_a_group_that_ended_is_refused) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            std::optional<Group> part = group.split(0, group.rank());
-            std::vector<int> data(2000, 1);
-            un::Prepared sum = un::prepare_all_reduce(*part, data);
-            sum.run();
-            part.reset();
-            const std::string text = text_of([&] { sum.start(); });
-            findings.expect(contains(text, "its group has ended; expected a group that outlives"), text);
-            findings.expect(contains(text_of([&] { sum.run(); }), "its group has ended"), "it runs");
-            sum.wait();
-            findings.expect(sum.poll(), "it is in flight");
-            un::all_reduce(group, data);
-            findings.expect(data == std::vector<int>(2000, 4), "other results");
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        std::optional<Group> part = group.split(0, group.rank());
+        std::vector<int> data(2000, 1);
+        un::Prepared sum = un::prepare_all_reduce(*part, data);
+        sum.run();
+        part.reset();
+        const std::string text = text_of([&] { sum.start(); });
+        findings.expect(contains(text, "its group has ended; expected a group that outlives"), text);
+        findings.expect(contains(text_of([&] { sum.run(); }), "its group has ended"), "it runs");
+        sum.wait();
+        findings.expect(sum.poll(), "it is in flight");
+        un::all_reduce(group, data);
+        findings.expect(data == std::vector<int>(2000, 4), "other results");
+    });
 }
 
 namespace {
-
-/// Each rank fails with this code, and a text that has `words`.
-template <class Body>
-void all_fail_with(un::ErrorCode code, std::string_view words, Body body) {
-    test::Findings findings(2);
-    BOOST_CHECK_THROW(test::run(
-                          2,
-                          [&](Group& group) {
-                              try {
-                                  body(group);
-                                  findings.expect(false, "no error");
-                              } catch (const un::error& failed) {
-                                  findings.expect(failed.code() == code && contains(failed.what(), words),
-                                                  failed.what());
-                                  throw;
-                              }
-                          },
-                          test::limit),
-                      un::error);
-}
 
 /// Waits for a message that rank 0 never sends. No collective: beside one of rank 0's, it would be
 /// a mismatch.
@@ -408,7 +343,7 @@ void wait_for_the_fault(Group& group) {
 } // namespace
 
 BOOST_AUTO_TEST_CASE(two_in_another_order_on_another_rank_are_a_mismatch) {
-    all_fail_with(un::ErrorCode::mismatch, "all_reduce", [](Group& group) {
+    test::all_fail(2, un::ErrorCode::mismatch, {"all_reduce"}, [](Group& group) {
         std::vector<float> few(100), many(20'000);
         un::Prepared a = un::prepare_all_reduce(group, few);
         un::Prepared b = un::prepare_all_reduce(group, many);
@@ -422,7 +357,7 @@ BOOST_AUTO_TEST_CASE(two_in_another_order_on_another_rank_are_a_mismatch) {
 }
 
 BOOST_AUTO_TEST_CASE(one_that_is_dropped_in_flight_ends_the_world) {
-    all_fail_with(un::ErrorCode::aborted, "dropped the handle of an unfinished operation", [](Group& group) {
+    test::all_fail(2, un::ErrorCode::aborted, {"dropped the handle of an unfinished operation"}, [](Group& group) {
         std::vector<float> data(20'000);
         un::Prepared sum = un::prepare_all_reduce(group, data);
         sum.run();
@@ -434,7 +369,7 @@ BOOST_AUTO_TEST_CASE(one_that_is_dropped_in_flight_ends_the_world) {
 }
 
 BOOST_AUTO_TEST_CASE(a_group_that_ends_while_one_is_in_flight_ends_the_world) {
-    all_fail_with(un::ErrorCode::aborted, "dropped the handle of an unfinished operation", [](Group& group) {
+    test::all_fail(2, un::ErrorCode::aborted, {"dropped the handle of an unfinished operation"}, [](Group& group) {
         std::optional<Group> part = group.split(0, group.rank());
         std::vector<float> data(20'000);
         un::Prepared sum = un::prepare_all_reduce(*part, data);

@@ -26,34 +26,30 @@ un::nanoseconds busy_now() {
 /// it may be busier than without late ranks.
 template <class Meet>
 void leaves_the_core(int rounds, std::chrono::nanoseconds late, double part, Meet meet) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            un::nanoseconds waited = 0;
-            un::nanoseconds busy = 0;
-            const auto round = [&](bool is_late) {
-                un::barrier(group);
-                if (group.rank() == 1 && is_late) std::this_thread::sleep_for(late);
-                const un::nanoseconds began = un::steady_now();
-                const un::nanoseconds began_busy = busy_now();
-                meet(group);
-                waited += un::steady_now() - began;
-                const un::nanoseconds spent = busy_now() - began_busy;
-                busy += spent;
-                return spent;
-            };
-            un::nanoseconds work = round(false); // it does not wait; with a sanitizer it takes long
-            for (int more = 0; more < 8; ++more) work = std::min(work, round(false));
-            waited = busy = 0;
-            for (int number = 0; number < rounds; ++number) round(true);
-            busy -= rounds * work;
-            if (group.rank() == 0)
-                findings.expect(static_cast<double>(busy) < part * static_cast<double>(waited),
-                                "busy for " + std::to_string(busy / 1000) + " us of " + std::to_string(waited / 1000) +
-                                    ", beside work of " + std::to_string(work / 1000));
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        un::nanoseconds waited = 0;
+        un::nanoseconds busy = 0;
+        const auto round = [&](bool is_late) {
+            un::barrier(group);
+            if (group.rank() == 1 && is_late) std::this_thread::sleep_for(late);
+            const un::nanoseconds began = un::steady_now();
+            const un::nanoseconds began_busy = busy_now();
+            meet(group);
+            waited += un::steady_now() - began;
+            const un::nanoseconds spent = busy_now() - began_busy;
+            busy += spent;
+            return spent;
+        };
+        un::nanoseconds work = round(false); // it does not wait; with a sanitizer it takes long
+        for (int more = 0; more < 8; ++more) work = std::min(work, round(false));
+        waited = busy = 0;
+        for (int number = 0; number < rounds; ++number) round(true);
+        busy -= rounds * work;
+        if (group.rank() == 0)
+            findings.expect(static_cast<double>(busy) < part * static_cast<double>(waited),
+                            "busy for " + std::to_string(busy / 1000) + " us of " + std::to_string(waited / 1000) +
+                                ", beside work of " + std::to_string(work / 1000));
+    });
 }
 
 void reduce(Group& group, std::size_t count) {
@@ -91,32 +87,28 @@ BOOST_AUTO_TEST_CASE(no_ring_is_lost) {
         std::atomic<std::uint32_t> lost{0};
     };
     const test::Shared<Place> place;
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            using Fence = un::detail::AsymmetricFence;
-            const Fence fence(test::will_be_processes() ? Fence::Reach::host : Fence::Reach::process);
-            const auto me = static_cast<std::uint32_t>(group.rank());
-            un::detail::MemoryBell& mine = place->bells[me];
-            un::barrier(group);
-            for (std::uint32_t turn = me; turn < 4000; turn += 2) {
-                for (std::uint32_t attempt = 0; place->number.load(std::memory_order_acquire) != turn; ++attempt) {
-                    // It falls asleep sooner or later, to get the wake-up at any time.
-                    if (attempt < turn * 7919 % 64) continue;
-                    if (mine.set.load() == 0) place->set.set(mine, fence);
-                    else if (!un::detail::SetBells::sleep(mine, 5'000'000'000)) ++place->lost;
-                }
-                for (volatile std::uint32_t work = turn * 104729 % 2000; work != 0;) work = work - 1;
-                place->number.store(turn + 1, std::memory_order_release);
-                if (place->set.any(fence)) place->set.ring(place->bells[1 - me]);
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        using Fence = un::detail::AsymmetricFence;
+        const Fence fence(test::will_be_processes() ? Fence::Reach::host : Fence::Reach::process);
+        const auto me = static_cast<std::uint32_t>(group.rank());
+        un::detail::MemoryBell& mine = place->bells[me];
+        un::barrier(group);
+        for (std::uint32_t turn = me; turn < 4000; turn += 2) {
+            for (std::uint32_t attempt = 0; place->number.load(std::memory_order_acquire) != turn; ++attempt) {
+                // It falls asleep sooner or later, to get the wake-up at any time.
+                if (attempt < turn * 7919 % 64) continue;
+                if (mine.set.load() == 0) place->set.set(mine, fence);
+                else if (!un::detail::SetBells::sleep(mine, 5'000'000'000)) ++place->lost;
             }
-            un::barrier(group);
-            place->set.clear(mine);
-            un::barrier(group);
-            findings.expect(place->set.count == 0, "bells are left set");
-        },
-        test::limit);
+            for (volatile std::uint32_t work = turn * 104729 % 2000; work != 0;) work = work - 1;
+            place->number.store(turn + 1, std::memory_order_release);
+            if (place->set.any(fence)) place->set.ring(place->bells[1 - me]);
+        }
+        un::barrier(group);
+        place->set.clear(mine);
+        un::barrier(group);
+        findings.expect(place->set.count == 0, "bells are left set");
+    });
     BOOST_TEST(place->lost == 0u);
 }
 

@@ -3,6 +3,7 @@
 
 #include "support/allocation_counter.hpp"
 #include "support/reference.hpp"
+#include "support/refusal.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -10,6 +11,7 @@
 #include <numeric>
 
 namespace un = unisono;
+using test::refusal_of;
 using namespace unisono::testing;
 
 namespace own { // not anonymous, or clang would call its comparison unneeded
@@ -82,17 +84,6 @@ Indices joined(const std::vector<Kept>& all) {
     Indices out;
     for (const Kept& kept : all) out.insert(out.end(), kept.samples.begin(), kept.samples.end());
     return out;
-}
-
-template <class F>
-std::string refusal(F&& f) {
-    try {
-        f();
-    } catch (const un::error& e) {
-        BOOST_CHECK(e.code() == un::ErrorCode::bad_input);
-        return e.what();
-    }
-    return "nothing was refused";
 }
 
 void check_contains(const std::string& text, std::initializer_list<std::string_view> parts) {
@@ -343,7 +334,7 @@ BOOST_AUTO_TEST_CASE(every_plan_has_room_for_its_rounds) {
                                 BOOST_REQUIRE_EQUAL(given, (size + replicas - 1) / replicas * replicas);
                         }
     const auto planned = [](const un::sampling::Plan& plan) {
-        return refusal([&] { return un::SampleStream(plan, un::Epoch{0}, 0); });
+        return refusal_of([&] { return un::SampleStream(plan, un::Epoch{0}, 0); });
     };
     check_contains(planned({.shape = {.data_size = 10, .batch_size = 2, .replicas = 0}}),
                    {"SampleStream: replicas is 0, expected 1 to 2^31 - 1"});
@@ -353,7 +344,7 @@ BOOST_AUTO_TEST_CASE(every_plan_has_room_for_its_rounds) {
 
 BOOST_AUTO_TEST_CASE(bad_shapes_are_refused_by_name) {
     const auto shaped = [](un::SamplerShape shape) {
-        return refusal([&] { return un::SequentialSampler{}.stream(shape, un::Epoch{0}); });
+        return refusal_of([&] { return un::SequentialSampler{}.stream(shape, un::Epoch{0}); });
     };
     const un::SamplerShape good{.data_size = 10, .batch_size = 2, .replicas = 4, .replica = 1};
     auto bad = good;
@@ -394,23 +385,23 @@ BOOST_AUTO_TEST_CASE(every_sampler_refuses_bad_shapes_itself) {
     for_each_sampler([&](const auto& sampler, Coverage) {
         const un::SamplerShape shape{
             .data_size = 3, .batch_size = 5, .replicas = 4, .replica = 0, .hosted = sampler.replicas_per_rank()};
-        check_contains(refusal([&] { return sampler.stream(shape, un::Epoch{0}); }),
+        check_contains(refusal_of([&] { return sampler.stream(shape, un::Epoch{0}); }),
                        {sampler.name, "batch_size is 5", "3"});
     });
 }
 
 BOOST_AUTO_TEST_CASE(bad_worlds_and_ranks_are_refused_by_name) {
     const un::InterleavedSampler two{.replicas = 2};
-    check_contains(refusal([&] { un::shape_of_rank(two, 10, 2, 0, 0); }), {"world is 0"});
-    check_contains(refusal([&] { un::shape_of_rank(two, 10, 2, -1, 0); }), {"world is -1"});
-    check_contains(refusal([&] { un::shape_of_rank(two, 10, 2, 2, 2); }), {"rank is 2", "0 to 1"});
-    check_contains(refusal([&] { un::shape_of_rank(two, 10, 2, 2, -1); }), {"rank is -1"});
-    check_contains(refusal([&] { un::shape_of_rank(two, 10, 2, std::int64_t{1} << 62, 0); }), {"too many"});
-    check_contains(refusal([&] { un::shape_of_rank(un::InterleavedSampler{.replicas = 0}, 10, 2, 2, 0); }),
+    check_contains(refusal_of([&] { un::shape_of_rank(two, 10, 2, 0, 0); }), {"world is 0"});
+    check_contains(refusal_of([&] { un::shape_of_rank(two, 10, 2, -1, 0); }), {"world is -1"});
+    check_contains(refusal_of([&] { un::shape_of_rank(two, 10, 2, 2, 2); }), {"rank is 2", "0 to 1"});
+    check_contains(refusal_of([&] { un::shape_of_rank(two, 10, 2, 2, -1); }), {"rank is -1"});
+    check_contains(refusal_of([&] { un::shape_of_rank(two, 10, 2, std::int64_t{1} << 62, 0); }), {"too many"});
+    check_contains(refusal_of([&] { un::shape_of_rank(un::InterleavedSampler{.replicas = 0}, 10, 2, 2, 0); }),
                    {"InterleavedSampler", "replicas is 0"});
-    check_contains(refusal([&] { un::shape_of_rank(un::InterleavedSampler{.replicas = -3}, 10, 2, 2, 0); }),
+    check_contains(refusal_of([&] { un::shape_of_rank(un::InterleavedSampler{.replicas = -3}, 10, 2, 2, 0); }),
                    {"replicas is -3"});
-    check_contains(refusal([&] {
+    check_contains(refusal_of([&] {
                        return two.stream({.data_size = 10, .batch_size = 2, .replicas = 4, .replica = 0, .hosted = 1},
                                          un::Epoch{0});
                    }),
@@ -420,16 +411,16 @@ BOOST_AUTO_TEST_CASE(bad_worlds_and_ranks_are_refused_by_name) {
 }
 
 BOOST_AUTO_TEST_CASE(bad_positions_and_epochs_are_refused) {
-    check_contains(refusal([] { un::Epoch{-1}; }), {"epoch", "-1"});
+    check_contains(refusal_of([] { un::Epoch{-1}; }), {"epoch", "-1"});
     auto stream = un::DistributedSampler{}.stream({.data_size = 10, .batch_size = 2, .replicas = 3}, un::Epoch{0});
-    check_contains(refusal([&] { stream.restart(un::Epoch{4}, 11); }),
+    check_contains(refusal_of([&] { stream.restart(un::Epoch{4}, 11); }),
                    {"sample 11", "epoch 4", "0 to data_size", "10"});
-    check_contains(refusal([&] { stream.restart(un::Epoch{0}, -1); }), {"sample -1"});
+    check_contains(refusal_of([&] { stream.restart(un::Epoch{0}, -1); }), {"sample -1"});
     // The end is a position, too: nothing is left, and nothing padded.
     stream.restart(un::Epoch{0}, 10);
     BOOST_CHECK(stream.done());
     BOOST_CHECK_EQUAL(stream.rounds(), 0);
-    check_contains(refusal([&] { stream.next(); }), {"epoch 0", "no more samples", "restart"});
+    check_contains(refusal_of([&] { stream.next(); }), {"epoch 0", "no more samples", "restart"});
 }
 
 BOOST_AUTO_TEST_CASE(a_restart_within_a_round_begins_with_the_first_replica) {

@@ -389,30 +389,26 @@ BOOST_AUTO_TEST_CASE(a_filter_of_system_calls_is_named_as_the_cause) {
 }
 
 BOOST_AUTO_TEST_CASE(groups_come_and_go_without_end) {
-    test::Findings findings;
-    test::run(
-        3,
-        [&](Group& group) {
-            const int me = group.rank();
-            // Each rank takes all but 461 of its 5,461 boards, alone and so at once. Two are needed
-            // for each of the 461.
-            Group self = group.split(me, 0);
-            std::vector<Group> taken;
-            for (int i = 0; i < 5'000; ++i) taken.push_back(self.split(0, 0));
-            std::vector<Group> kept; // some live longer, so that boards are returned in no order
-            for (int i = 0; i < 2'000; ++i) {
-                const bool alone = me == i % 3;
-                Group part = group.split(alone ? (i % 2 == 0 ? un::no_colour : 1) : 0, -me);
-                if (part.size() == 0) continue;
-                std::vector<int> sum(i % 50 == 0 ? 3000 : 1, me + 1);
-                un::all_reduce(part, sum); // on a board that is as new
-                findings.expect(part.size() == (alone ? 1 : 2) && sum.back() == (alone ? me + 1 : 6 - (i % 3 + 1)),
-                                "group " + std::to_string(i));
-                if (i % 7 == 0) kept.push_back(std::move(part));
-                if (kept.size() == 100) kept.erase(kept.begin(), kept.begin() + 60);
-            }
-        },
-        test::limit);
+    test::on_ranks(3, [&](Group& group, test::Findings& findings) {
+        const int me = group.rank();
+        // Each rank takes all but 461 of its 5,461 boards, alone and so at once. Two are needed
+        // for each of the 461.
+        Group self = group.split(me, 0);
+        std::vector<Group> taken;
+        for (int i = 0; i < 5'000; ++i) taken.push_back(self.split(0, 0));
+        std::vector<Group> kept; // some live longer, so that boards are returned in no order
+        for (int i = 0; i < 2'000; ++i) {
+            const bool alone = me == i % 3;
+            Group part = group.split(alone ? (i % 2 == 0 ? un::no_colour : 1) : 0, -me);
+            if (part.size() == 0) continue;
+            std::vector<int> sum(i % 50 == 0 ? 3000 : 1, me + 1);
+            un::all_reduce(part, sum); // on a board that is as new
+            findings.expect(part.size() == (alone ? 1 : 2) && sum.back() == (alone ? me + 1 : 6 - (i % 3 + 1)),
+                            "group " + std::to_string(i));
+            if (i % 7 == 0) kept.push_back(std::move(part));
+            if (kept.size() == 100) kept.erase(kept.begin(), kept.begin() + 60);
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(too_many_groups_at_a_time_are_refused) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 namespace un = unisono;
+using test::refusal_of;
 
 namespace {
 
@@ -20,16 +21,6 @@ constexpr un::Elements ints = {un::ElementType::int32, 4};
 
 void expect(bool good, const std::string& what) {
     if (!good) throw un::error(un::ErrorCode::aborted, what);
-}
-
-template <class Body>
-std::string refusal_of(Body body) {
-    try {
-        body();
-    } catch (const un::error& failed) {
-        return failed.code() == un::ErrorCode::bad_input ? failed.what() : "another code";
-    }
-    return "none";
 }
 
 int value(int from, int to, std::size_t i) { return 1000 * from + 100 * to + static_cast<int>(i); }

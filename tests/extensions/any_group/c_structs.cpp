@@ -3,6 +3,8 @@
 #include <unisono/extensions/any_group/c_values.hpp>
 #include <unisono/unisono.hpp>
 
+#include "support/refusal.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <cstddef>
@@ -39,12 +41,7 @@ Second received(const Callers& callers) {
 
 template <class Callers>
 std::string refusal_of(const Callers& callers) {
-    try {
-        static_cast<void>(received(callers));
-    } catch (const un::error& failed) {
-        return failed.code() == un::ErrorCode::bad_input ? failed.what() : "another code";
-    }
-    return "none";
+    return test::refusal_of([&] { static_cast<void>(received(callers)); });
 }
 
 } // namespace

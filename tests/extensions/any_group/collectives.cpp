@@ -18,6 +18,8 @@
 #include <vector>
 
 namespace un = unisono;
+using test::is_refused;
+using test::refusal_of;
 
 namespace {
 
@@ -261,54 +263,40 @@ BOOST_AUTO_TEST_CASE(operations_on_large_elements) {
 }
 
 BOOST_AUTO_TEST_CASE(refusals) {
-    const auto refused = [](auto body) {
-        try {
-            body();
-        } catch (const un::error& failed) {
-            return failed.code() == un::ErrorCode::bad_input;
-        }
-        return false;
-    };
     BOOST_CHECK(
-        refused([] { static_cast<void>(un::untyped::reduction(un::ReductionKind::sum, un::ElementType::opaque)); }));
-    BOOST_CHECK(
-        refused([] { static_cast<void>(un::untyped::reduction(un::ReductionKind::user, un::ElementType::float32)); }));
+        is_refused([] { static_cast<void>(un::untyped::reduction(un::ReductionKind::sum, un::ElementType::opaque)); }));
+    BOOST_CHECK(is_refused(
+        [] { static_cast<void>(un::untyped::reduction(un::ReductionKind::user, un::ElementType::float32)); }));
     for (const std::uint32_t bytes : {0u, (16u << 20) + 1})
-        BOOST_CHECK(refused([&] { static_cast<void>(un::untyped::reduction({&maximum_of_shorts, bytes, nullptr})); }));
+        BOOST_CHECK(is_refused([&] {
+            static_cast<void>(un::untyped::reduction({&maximum_of_shorts, bytes, nullptr}));
+        }));
     un::run<un::InProcess>(2, [&](auto& world) {
         un::AnyGroup any(world.split(0, world.rank()));
         const std::vector<std::size_t> three = {1, 1, 1};
         float number = 0;
         const un::Elements elements = {un::ElementType::float32, 4};
-        require(refused([&] { any.start_broadcast(elements, &number, 1, 2).wait(); }), "a root that is not there");
-        require(refused([&] { any.start_all_gather(elements, &number, 1, &number, three).wait(); }), "three counts");
-        require(refused([&] { any.start_send(elements, &number, 1, world.rank(), 0).wait(); }), "to itself");
-        require(refused([&] { any.start_send(elements, &number, 1, 1 - world.rank(), -1).wait(); }), "a tag");
+        require(is_refused([&] { any.start_broadcast(elements, &number, 1, 2).wait(); }), "a root that is not there");
+        require(is_refused([&] { any.start_all_gather(elements, &number, 1, &number, three).wait(); }), "three counts");
+        require(is_refused([&] { any.start_send(elements, &number, 1, world.rank(), 0).wait(); }), "to itself");
+        require(is_refused([&] { any.start_send(elements, &number, 1, 1 - world.rank(), -1).wait(); }), "a tag");
         const auto reduced = [&](const un::Reduction& by) {
             any.start_all_reduce(elements, &number, &number, 1, by).wait();
         };
-        require(refused([&] { reduced(un::untyped::reduction(un::ReductionKind::sum, un::ElementType::float64)); }),
+        require(is_refused([&] { reduced(un::untyped::reduction(un::ReductionKind::sum, un::ElementType::float64)); }),
                 "a sum of another type");
         const LastByte<1> own;
         un::Reduction typed = un::make_reduction<LastByte<1>, std::int32_t>(own);
-        require(refused([&] { reduced(typed); }), "an operation of one's own on another type");
+        require(is_refused([&] { reduced(typed); }), "an operation of one's own on another type");
         typed.type = un::ElementType::float32;
         typed.state_bytes = 65;
-        require(refused([&] { reduced(typed); }), "too large a state");
+        require(is_refused([&] { reduced(typed); }), "too large a state");
         const un::untyped::ByteOperation shorts = {&maximum_of_shorts, 2, nullptr};
-        require(refused([&] { reduced(un::untyped::reduction(shorts)); }), "an operation on other sizes");
+        require(is_refused([&] { reduced(un::untyped::reduction(shorts)); }), "an operation on other sizes");
     });
 }
 
 BOOST_AUTO_TEST_CASE(sizes_beyond_memory_and_null_pointers_are_refused) {
-    const auto refusal_of = [](auto body) -> std::string {
-        try {
-            body();
-        } catch (const un::error& failed) {
-            return failed.code() == un::ErrorCode::bad_input ? failed.what() : "";
-        }
-        return "";
-    };
     test::expect_run(2, [&](auto& world) {
         un::AnyGroup any(world.split(0, world.rank()));
         const int other = 1 - world.rank();

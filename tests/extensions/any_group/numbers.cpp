@@ -10,13 +10,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace un = unisono;
+using test::refusal_of;
 using un::untyped::Number;
 using un::untyped::Operator;
 
@@ -24,15 +24,6 @@ namespace {
 
 void require(bool good, const std::string& what) {
     if (!good) throw un::error(un::ErrorCode::aborted, what);
-}
-
-std::string refusal_of(const std::function<void()>& body) {
-    try {
-        body();
-    } catch (const un::error& failed) {
-        return failed.code() == un::ErrorCode::bad_input ? failed.what() : "another code";
-    }
-    return "none";
 }
 
 template <class T>

@@ -78,23 +78,19 @@ BOOST_AUTO_TEST_SUITE(cuda_staged)
 BOOST_AUTO_TEST_CASE(the_bits_of_the_host) {
     const Clean clean;
     for (const int world : {1, 2, 3}) {
-        test::Findings findings;
-        test::run(
-            world,
-            [&](Group& group) {
-                for (const std::size_t count : {0u, 7u, 3001u}) {
-                    const double weight = group.rank() + 0.5;
-                    same_bits(group, findings, count, un::Sum{}, un::RingSchedule{.chunk_bytes = 512});
-                    same_bits(group, findings, count, un::Sum{}, un::HalvingDoublingSchedule{.chunk_bytes = 2048});
-                    same_bits(group, findings, count, un::Sum{}, un::NativeSchedule{});
-                    same_bits(group, findings, count, un::WeightedMean{weight}, un::RingSchedule{.chunk_bytes = 512});
-                    same_bits(group, findings, count, Farthest{}, un::RingSchedule{});
-                }
-                // 2.7 MiB.
-                if (world == 2) same_bits(group, findings, 700'000, un::Sum{}, un::NativeSchedule{});
-                same_bits(group, findings, 3001, un::WeightedMean{0}, un::NativeSchedule{});
-            },
-            test::limit);
+        test::on_ranks(world, [&](Group& group, test::Findings& findings) {
+            for (const std::size_t count : {0u, 7u, 3001u}) {
+                const double weight = group.rank() + 0.5;
+                same_bits(group, findings, count, un::Sum{}, un::RingSchedule{.chunk_bytes = 512});
+                same_bits(group, findings, count, un::Sum{}, un::HalvingDoublingSchedule{.chunk_bytes = 2048});
+                same_bits(group, findings, count, un::Sum{}, un::NativeSchedule{});
+                same_bits(group, findings, count, un::WeightedMean{weight}, un::RingSchedule{.chunk_bytes = 512});
+                same_bits(group, findings, count, Farthest{}, un::RingSchedule{});
+            }
+            // 2.7 MiB.
+            if (world == 2) same_bits(group, findings, 700'000, un::Sum{}, un::NativeSchedule{});
+            same_bits(group, findings, 3001, un::WeightedMean{0}, un::NativeSchedule{});
+        });
     }
 }
 
@@ -102,62 +98,58 @@ BOOST_AUTO_TEST_CASE(the_other_collectives) {
     const Clean clean;
     const SmallPieces small;
     for (const int world : {1, 3}) {
-        test::Findings findings;
-        test::run(
-            world,
-            [&](Group& group) {
-                const auto all_of_them = [&](const auto& family) {
-                    const auto ranks = static_cast<std::size_t>(world);
-                    const auto me = static_cast<std::size_t>(group.rank());
-                    const int root = world / 2;
-                    const bool is_root = group.rank() == root;
-                    for (const bool equal : {true, false}) {
-                        std::vector<std::size_t> counts(ranks, 1000);
-                        for (std::size_t i = 0; i < ranks && !equal; ++i) counts[i] = 700 * (ranks - 1 - i);
-                        const std::span<const std::size_t> said =
-                            equal ? std::span<const std::size_t>() : std::span<const std::size_t>(counts);
-                        std::vector<int> expected;
-                        for (std::size_t i = 0; i < ranks; ++i) {
-                            const auto one = oracle::contribution<int>(static_cast<int>(i), counts[i]);
-                            expected.insert(expected.end(), one.begin(), one.end());
-                        }
-                        const std::vector<int> own = oracle::contribution<int>(group.rank(), counts[me]);
-                        const auto mine = upload(group, own);
-                        const auto all = upload(group, std::vector<int>(expected.size(), -1));
-                        un::all_gather(group, mine.span(), all.span(), said, family);
-                        findings.expect(download(all.span()) == expected, "all_gather");
-                        const auto part = upload(group, std::vector<int>(counts[me], -1));
-                        un::reduce_scatter(group, all.span(), part.span(), un::Sum{}, said, family);
-                        auto summed = download(part.span());
-                        for (int& one : summed) one /= world;
-                        findings.expect(summed == own, "reduce_scatter");
-                        const auto gathered = upload(group, std::vector<int>(is_root ? expected.size() : 0, -1));
-                        un::gather(group, mine.span(), gathered.span(), root, said, family);
-                        findings.expect(!is_root || download(gathered.span()) == expected, "gather");
-                        const auto whole = upload(group, is_root ? expected : std::vector<int>());
-                        un::scatter(group, whole.span(), part.span(), root, said, family);
-                        findings.expect(download(part.span()) == own, "scatter");
+        test::on_ranks(world, [&](Group& group, test::Findings& findings) {
+            const auto all_of_them = [&](const auto& family) {
+                const auto ranks = static_cast<std::size_t>(world);
+                const auto me = static_cast<std::size_t>(group.rank());
+                const int root = world / 2;
+                const bool is_root = group.rank() == root;
+                for (const bool equal : {true, false}) {
+                    std::vector<std::size_t> counts(ranks, 1000);
+                    for (std::size_t i = 0; i < ranks && !equal; ++i) counts[i] = 700 * (ranks - 1 - i);
+                    const std::span<const std::size_t> said =
+                        equal ? std::span<const std::size_t>() : std::span<const std::size_t>(counts);
+                    std::vector<int> expected;
+                    for (std::size_t i = 0; i < ranks; ++i) {
+                        const auto one = oracle::contribution<int>(static_cast<int>(i), counts[i]);
+                        expected.insert(expected.end(), one.begin(), one.end());
                     }
-                    const auto data = upload(group, oracle::contribution<int>(group.rank(), 999));
-                    const auto sum = upload(group, std::vector<int>(is_root ? 999 : 0, -1));
-                    un::reduce(group, data.span(), sum.span(), root, un::Sum{}, family);
-                    findings.expect(!is_root || download(sum.span()) == oracle::reduced<int>(world, 999, un::Sum{}),
-                                    "reduce");
-                    un::broadcast(group, data.span(), root, family);
-                    findings.expect(download(data.span()) == oracle::contribution<int>(root, 999), "broadcast");
-                    std::vector<int> out(1000 * ranks), in(out.size());
-                    for (std::size_t i = 0; i < out.size(); ++i) {
-                        out[i] = static_cast<int>(10'000 * me + i);
-                        in[i] = static_cast<int>(10'000 * (i / 1000) + 1000 * me + i % 1000);
-                    }
-                    const auto from = upload(group, out), to = upload(group, std::vector<int>(out.size(), -1));
-                    un::all_to_all(group, from.span(), to.span());
-                    findings.expect(download(to.span()) == in, "all_to_all");
-                };
-                all_of_them(un::NativeSchedule{});
-                all_of_them(un::DirectSchedule{});
-            },
-            test::limit);
+                    const std::vector<int> own = oracle::contribution<int>(group.rank(), counts[me]);
+                    const auto mine = upload(group, own);
+                    const auto all = upload(group, std::vector<int>(expected.size(), -1));
+                    un::all_gather(group, mine.span(), all.span(), said, family);
+                    findings.expect(download(all.span()) == expected, "all_gather");
+                    const auto part = upload(group, std::vector<int>(counts[me], -1));
+                    un::reduce_scatter(group, all.span(), part.span(), un::Sum{}, said, family);
+                    auto summed = download(part.span());
+                    for (int& one : summed) one /= world;
+                    findings.expect(summed == own, "reduce_scatter");
+                    const auto gathered = upload(group, std::vector<int>(is_root ? expected.size() : 0, -1));
+                    un::gather(group, mine.span(), gathered.span(), root, said, family);
+                    findings.expect(!is_root || download(gathered.span()) == expected, "gather");
+                    const auto whole = upload(group, is_root ? expected : std::vector<int>());
+                    un::scatter(group, whole.span(), part.span(), root, said, family);
+                    findings.expect(download(part.span()) == own, "scatter");
+                }
+                const auto data = upload(group, oracle::contribution<int>(group.rank(), 999));
+                const auto sum = upload(group, std::vector<int>(is_root ? 999 : 0, -1));
+                un::reduce(group, data.span(), sum.span(), root, un::Sum{}, family);
+                findings.expect(!is_root || download(sum.span()) == oracle::reduced<int>(world, 999, un::Sum{}),
+                                "reduce");
+                un::broadcast(group, data.span(), root, family);
+                findings.expect(download(data.span()) == oracle::contribution<int>(root, 999), "broadcast");
+                std::vector<int> out(1000 * ranks), in(out.size());
+                for (std::size_t i = 0; i < out.size(); ++i) {
+                    out[i] = static_cast<int>(10'000 * me + i);
+                    in[i] = static_cast<int>(10'000 * (i / 1000) + 1000 * me + i % 1000);
+                }
+                const auto from = upload(group, out), to = upload(group, std::vector<int>(out.size(), -1));
+                un::all_to_all(group, from.span(), to.span());
+                findings.expect(download(to.span()) == in, "all_to_all");
+            };
+            all_of_them(un::NativeSchedule{});
+            all_of_them(un::DirectSchedule{});
+        });
     }
 }
 
@@ -206,114 +198,102 @@ BOOST_AUTO_TEST_CASE(pieces_follow_one_another) {
     const Clean clean;
     const test::Variable said("UNISONO_PIECE_BYTES", "4096");
     std::atomic<bool> fetched = false;
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            const auto data = upload(group, std::vector<float>(10'240, 1.0f)); // 10 pieces
-            un::barrier(group);
-            const Crossed before = crossed();
-            un::barrier(group);
-            if (group.rank() == 1) {
-                for (int i = 0; i < 3000 && !fetched; ++i) std::this_thread::sleep_for(10ms);
-                un::all_reduce(group, data.span());
-                return;
-            }
-            un::Operation sum = un::start_all_reduce(group, data.span());
-            const int most = counts_bytes ? 3000 : 100;
-            for (int i = 0; i < most && crossed().to_host - before.to_host != 12'288; ++i) {
-                findings.expect(!sum.poll(), "done before its time");
-                std::this_thread::sleep_for(1ms);
-            }
-            for (int i = 0; i < 20; ++i) static_cast<void>(sum.poll());
-            const Crossed now = crossed();
-            findings.expect(!counts_bytes || now.to_host - before.to_host == 12'288, "three pieces of ten have come");
-            findings.expect(now.to_device == before.to_device, "none has gone");
-            fetched = true;
-            sum.wait();
-            findings.expect(download(data.span()) == std::vector<float>(10'240, 2.0f), "sum");
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        const auto data = upload(group, std::vector<float>(10'240, 1.0f)); // 10 pieces
+        un::barrier(group);
+        const Crossed before = crossed();
+        un::barrier(group);
+        if (group.rank() == 1) {
+            for (int i = 0; i < 3000 && !fetched; ++i) std::this_thread::sleep_for(10ms);
+            un::all_reduce(group, data.span());
+            return;
+        }
+        un::Operation sum = un::start_all_reduce(group, data.span());
+        const int most = counts_bytes ? 3000 : 100;
+        for (int i = 0; i < most && crossed().to_host - before.to_host != 12'288; ++i) {
+            findings.expect(!sum.poll(), "done before its time");
+            std::this_thread::sleep_for(1ms);
+        }
+        for (int i = 0; i < 20; ++i) static_cast<void>(sum.poll());
+        const Crossed now = crossed();
+        findings.expect(!counts_bytes || now.to_host - before.to_host == 12'288, "three pieces of ten have come");
+        findings.expect(now.to_device == before.to_device, "none has gone");
+        fetched = true;
+        sum.wait();
+        findings.expect(download(data.span()) == std::vector<float>(10'240, 2.0f), "sum");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(groups_streams_and_what_overlaps) {
     const Clean clean;
     const SmallPieces small;
     constexpr int ranks = 3;
-    test::Findings findings;
     std::atomic<bool> open = false;
     std::atomic<int> ready = 0;
-    test::run(
-        ranks,
-        [&](Group& world) {
-            const un::detail::CudaDeviceGuard here(world.endpoint().device());
-            const un::detail::CudaStream mine = un::detail::CudaStream::make();
-            const auto data = upload(world, std::vector<float>(2000, 1.0f));
-            const auto other = upload(world, std::vector<float>(2000, 1.0f));
-            before_a_stream_stands_still(world, 2000);
-            hold_back(mine.get(), open);
-            launch(mine.get(), data.span(), Affine{.summand = 2});
-            un::Operation before = un::start_all_reduce(world, other.span());
-            un::after(world, mine.get());
-            un::Operation sum = un::start_all_reduce(world, data.span());
-            // Of what the other one leaves.
-            un::Operation again = un::start_all_reduce(world, data.span());
-            before.wait(); // not after a later operation
-            findings.expect(download(other.span())[1999] == ranks, "before");
-            for (int i = 0; i < 300; ++i) findings.expect(!sum.poll() && !again.poll(), "done before its time");
-            if (++ready == ranks) open = true;
-            again.then(mine.get());
-            launch(mine.get(), data.span(), Affine{.summand = 1});
-            un::detail::check_cuda(cudaStreamSynchronize(mine.get()), "cudaStreamSynchronize");
-            findings.expect(download(data.span())[1999] == 3 * ranks * ranks + 1, "two sums, between kernels");
-            again.wait();
-            sum.wait();
-            // Two pieces: room for both sums at once.
-            const auto few = upload(world, std::vector<float>(500, 1.0f));
-            un::Operation first = un::start_all_reduce(world, few.span());
-            un::Operation second = un::start_all_reduce(world, few.span());
-            second.wait();
-            first.wait();
-            findings.expect(download(few.span()) == std::vector<float>(500, ranks * ranks), "a sum of sums");
-            Group half = world.split(world.rank() == 1 ? 1 : 0, 0);
-            un::all_reduce(half, other.span());
-            findings.expect(download(other.span())[0] == static_cast<float>(ranks * half.size()), "by a group");
-        },
-        test::limit);
+    test::on_ranks(ranks, [&](Group& world, test::Findings& findings) {
+        const un::detail::CudaDeviceGuard here(world.endpoint().device());
+        const un::detail::CudaStream mine = un::detail::CudaStream::make();
+        const auto data = upload(world, std::vector<float>(2000, 1.0f));
+        const auto other = upload(world, std::vector<float>(2000, 1.0f));
+        before_a_stream_stands_still(world, 2000);
+        hold_back(mine.get(), open);
+        launch(mine.get(), data.span(), Affine{.summand = 2});
+        un::Operation before = un::start_all_reduce(world, other.span());
+        un::after(world, mine.get());
+        un::Operation sum = un::start_all_reduce(world, data.span());
+        // Of what the other one leaves.
+        un::Operation again = un::start_all_reduce(world, data.span());
+        before.wait(); // not after a later operation
+        findings.expect(download(other.span())[1999] == ranks, "before");
+        for (int i = 0; i < 300; ++i) findings.expect(!sum.poll() && !again.poll(), "done before its time");
+        if (++ready == ranks) open = true;
+        again.then(mine.get());
+        launch(mine.get(), data.span(), Affine{.summand = 1});
+        un::detail::check_cuda(cudaStreamSynchronize(mine.get()), "cudaStreamSynchronize");
+        findings.expect(download(data.span())[1999] == 3 * ranks * ranks + 1, "two sums, between kernels");
+        again.wait();
+        sum.wait();
+        // Two pieces: room for both sums at once.
+        const auto few = upload(world, std::vector<float>(500, 1.0f));
+        un::Operation first = un::start_all_reduce(world, few.span());
+        un::Operation second = un::start_all_reduce(world, few.span());
+        second.wait();
+        first.wait();
+        findings.expect(download(few.span()) == std::vector<float>(500, ranks * ranks), "a sum of sums");
+        Group half = world.split(world.rank() == 1 ? 1 : 0, 0);
+        un::all_reduce(half, other.span());
+        findings.expect(download(other.span())[0] == static_cast<float>(ranks * half.size()), "by a group");
+    });
 }
 
 /// A copy on the library's stream still reads what a broadcast will overwrite.
 BOOST_AUTO_TEST_CASE(what_is_on_the_librarys_stream_comes_first) {
     const Clean clean;
     std::atomic<bool> open = false;
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& world) {
-            const auto data = upload(world, std::vector<float>(100, static_cast<float>(world.rank())));
-            const auto kept = upload(world, std::vector<float>(100, -1.0f));
-            before_a_stream_stands_still(world, 100);
-            if (world.rank() == 1) {
-                const cudaStream_t stream = world.endpoint().stream();
-                hold_back(stream, open, 30s);
-                un::detail::check_cuda(
-                    cudaMemcpyAsync(kept.data(), data.data(), data.size() * 4, cudaMemcpyDeviceToDevice, stream),
-                    "cudaMemcpyAsync");
-            }
-            un::Operation sent = un::start_broadcast(world, data.span(), 0);
-            for (int i = 0; i < 100 && world.rank() == 1; ++i) {
-                findings.expect(!sent.poll(), "overwritten before its time");
-                std::this_thread::sleep_for(1ms);
-            }
-            if (world.rank() == 1) open = true;
-            sent.wait();
-            // Rank 0 is done earlier. On a GPU the end of its memory would wait for the other
-            // stream.
-            for (int i = 0; i < 3000 && !open; ++i) std::this_thread::sleep_for(10ms);
-            findings.expect(download(data.span()) == std::vector<float>(100, 0.0f), "broadcast");
-            if (world.rank() == 1) findings.expect(download(kept.span()) == std::vector<float>(100, 1.0f), "kept");
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& world, test::Findings& findings) {
+        const auto data = upload(world, std::vector<float>(100, static_cast<float>(world.rank())));
+        const auto kept = upload(world, std::vector<float>(100, -1.0f));
+        before_a_stream_stands_still(world, 100);
+        if (world.rank() == 1) {
+            const cudaStream_t stream = world.endpoint().stream();
+            hold_back(stream, open, 30s);
+            un::detail::check_cuda(
+                cudaMemcpyAsync(kept.data(), data.data(), data.size() * 4, cudaMemcpyDeviceToDevice, stream),
+                "cudaMemcpyAsync");
+        }
+        un::Operation sent = un::start_broadcast(world, data.span(), 0);
+        for (int i = 0; i < 100 && world.rank() == 1; ++i) {
+            findings.expect(!sent.poll(), "overwritten before its time");
+            std::this_thread::sleep_for(1ms);
+        }
+        if (world.rank() == 1) open = true;
+        sent.wait();
+        // Rank 0 is done earlier. On a GPU the end of its memory would wait for the other
+        // stream.
+        for (int i = 0; i < 3000 && !open; ++i) std::this_thread::sleep_for(10ms);
+        findings.expect(download(data.span()) == std::vector<float>(100, 0.0f), "broadcast");
+        if (world.rank() == 1) findings.expect(download(kept.span()) == std::vector<float>(100, 1.0f), "kept");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(ranks_that_do_other_things) {

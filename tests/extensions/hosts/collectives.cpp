@@ -9,6 +9,8 @@
 
 namespace un = unisono;
 using test::check_all_reduce;
+using test::check_others;
+using test::check_several_in_flight;
 using test::Findings;
 using test::Group;
 
@@ -33,49 +35,11 @@ public:
 
 /// Compares every collective on any group with its definition.
 void check_all(Group& group, Findings& findings, std::size_t count) {
-    const int ranks = group.size();
-    const auto p = static_cast<std::size_t>(ranks);
-    const std::string where = " of " + std::to_string(count) + " on " + std::to_string(ranks) + ", hosts of " +
-                              std::to_string(group.hosts()->hosts());
     check_all_reduce(group, findings, count, un::NativeSchedule{});
     check_all_reduce(group, findings, count, un::RingSchedule{.chunk_bytes = 4096});
     check_all_reduce(group, findings, count,
                      un::HierarchicalSchedule{.tree_across = true, .chunk_bytes = 4096, .hosts = group.hosts()});
-    const auto mine = oracle::contribution<int>(group.rank(), count);
-    std::vector<int> all(p * count), expected, part(count);
-    for (int peer = 0; peer < ranks; ++peer) {
-        const auto theirs = oracle::contribution<int>(peer, count);
-        expected.insert(expected.end(), theirs.begin(), theirs.end());
-    }
-    un::all_gather(group, mine, all);
-    findings.expect(all == expected, "all_gather" + where);
-    un::reduce_scatter(group, expected, part);
-    std::vector<int> sums = mine;
-    for (int& sum : sums) sum *= ranks;
-    findings.expect(part == sums, "reduce_scatter" + where);
-    for (int root = 0; root < ranks; ++root) {
-        un::scatter(group, group.rank() == root ? expected : std::vector<int>(), part, root);
-        findings.expect(part == mine, "scatter" + where);
-        std::fill(all.begin(), all.end(), 0);
-        un::gather(group, mine, all, root);
-        findings.expect(group.rank() != root || all == expected, "gather" + where);
-        std::vector<int> from_root = mine;
-        un::broadcast(group, from_root, root);
-        findings.expect(from_root == oracle::contribution<int>(root, count), "broadcast" + where);
-        std::vector<int> total(count);
-        un::reduce(group, mine, total, root);
-        findings.expect(group.rank() != root || oracle::equal(total, oracle::reduced<int>(ranks, count, un::Sum{})),
-                        "reduce" + where);
-    }
-    std::vector<int> send(p * count), received(p * count);
-    for (std::size_t peer = 0; peer < p; ++peer)
-        std::fill_n(send.begin() + static_cast<std::ptrdiff_t>(peer * count), count,
-                    10 * group.rank() + static_cast<int>(peer));
-    un::all_to_all(group, send, received);
-    for (std::size_t peer = 0; peer < p; ++peer)
-        findings.expect(count == 0 || received[peer * count] == 10 * static_cast<int>(peer) + group.rank(),
-                        "all_to_all" + where);
-    un::barrier(group);
+    check_others(group, findings, count);
 }
 
 } // namespace
@@ -86,58 +50,35 @@ BOOST_AUTO_TEST_CASE(all_collectives_wherever_the_ranks_are) {
     for (const Places& places : {Places{0}, Places{0, 0}, Places{0, 1}, Places{0, 0, 0, 1}, Places{0, 1, 1, 1},
                                  Places{0, 0, 1, 1}, Places{0, 1, 0, 1}, Places{0, 1, 2, 3}, Places{0, 1, 1, 0, 2}}) {
         const Pretend pretend(places);
-        Findings findings;
-        test::run(
-            static_cast<int>(places.size()),
-            [&](Group& group) {
-                for (const std::size_t count : {0u, 1u, 40'000u}) check_all(group, findings, count);
-            },
-            test::limit);
+        test::on_ranks(static_cast<int>(places.size()), [&](Group& group, test::Findings& findings) {
+            for (const std::size_t count : {0u, 1u, 40'000u}) check_all(group, findings, count);
+        });
     }
 }
 
 BOOST_AUTO_TEST_CASE(groups_know_their_hosts) {
     const Pretend pretend({0, 0, 1, 1, 0});
-    Findings findings;
-    test::run(
-        5,
-        [&](Group& group) {
-            findings.expect(*group.hosts() == un::HostMap(std::vector<int>{0, 0, 1, 1, 0}), "of the world");
-            findings.expect(group.endpoint().hosts() == 2 && group.endpoint().host_of(4) == 0, "of the transport");
-            // 4 3 2 0.
-            Group others = group.split(group.rank() == 1 ? un::no_colour : 0, -group.rank());
-            if (group.rank() == 1) return findings.expect(others.hosts() == nullptr, "of the empty group");
-            findings.expect(*others.hosts() == un::HostMap(std::vector<int>{0, 1, 1, 0}), "of a group");
-            check_all(others, findings, 1000);
-            Group here = others.split(others.hosts()->host_of(others.rank()), others.rank());
-            findings.expect(here.hosts()->hosts() == 1 && here.size() == 2, "of a host");
-            const std::uint64_t before = group.endpoint().bytes_to_other_hosts();
-            check_all(here, findings, 1000);
-            findings.expect(group.endpoint().bytes_to_other_hosts() == before, "a host's ranks need no network");
-        },
-        test::limit);
+    test::on_ranks(5, [&](Group& group, test::Findings& findings) {
+        findings.expect(*group.hosts() == un::HostMap(std::vector<int>{0, 0, 1, 1, 0}), "of the world");
+        findings.expect(group.endpoint().hosts() == 2 && group.endpoint().host_of(4) == 0, "of the transport");
+        // 4 3 2 0.
+        Group others = group.split(group.rank() == 1 ? un::no_colour : 0, -group.rank());
+        if (group.rank() == 1) return findings.expect(others.hosts() == nullptr, "of the empty group");
+        findings.expect(*others.hosts() == un::HostMap(std::vector<int>{0, 1, 1, 0}), "of a group");
+        check_all(others, findings, 1000);
+        Group here = others.split(others.hosts()->host_of(others.rank()), others.rank());
+        findings.expect(here.hosts()->hosts() == 1 && here.size() == 2, "of a host");
+        const std::uint64_t before = group.endpoint().bytes_to_other_hosts();
+        check_all(here, findings, 1000);
+        findings.expect(group.endpoint().bytes_to_other_hosts() == before, "a host's ranks need no network");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(several_in_flight_in_several_groups) {
-    Findings findings;
-    test::run(
-        4,
-        [&](Group& group) {
-            Group half = group.split(group.rank() / 2, group.rank()); // each over both hosts
-            std::vector<std::vector<float>> data;
-            for (std::size_t i = 0; i < 30; ++i)
-                data.push_back(oracle::contribution<float>(i % 2 == 0 ? group.rank() : half.rank(), 10 + i * 3000));
-            std::vector<un::Operation> pending;
-            for (std::size_t i = 0; i < data.size(); ++i)
-                pending.push_back(un::start_all_reduce(i % 2 == 0 ? group : half, data[i]));
-            for (std::size_t i = 0; i < pending.size(); ++i)
-                pending[group.rank() == 1 ? pending.size() - 1 - i : i].wait();
-            for (std::size_t i = 0; i < data.size(); ++i)
-                findings.expect(
-                    oracle::equal(data[i], oracle::reduced<float>(i % 2 == 0 ? 4 : 2, data[i].size(), un::Sum{})),
-                    "operation " + std::to_string(i));
-        },
-        test::limit);
+    test::on_ranks(4, [&](Group& group, test::Findings& findings) {
+        Group half = group.split(group.rank() / 2, group.rank()); // each over both hosts
+        check_several_in_flight(group, half, findings);
+    });
 }
 
 /// Bytes that all ranks send to other hosts in `body`.

@@ -19,75 +19,49 @@ BOOST_AUTO_TEST_SUITE(libfabric_collectives)
 BOOST_AUTO_TEST_CASE(all_reduce_by_several_families) {
     test::for_each_provider([](const std::string&) {
         for (int world = 1; world <= 4; ++world) {
-            test::Findings findings;
-            test::run(
-                world,
-                [&](Group& group) {
-                    for (const std::size_t count : {0u, 1u, 7u, 1000u, 30'000u, 300'001u}) {
-                        check_all_reduce(group, findings, count, un::NativeSchedule{});
-                        check_all_reduce(group, findings, count, un::TreeSchedule{});
-                    }
-                    check_all_reduce(group, findings, 100'000, un::RingSchedule{.chunk_bytes = 4096});
-                },
-                test::limit);
+            test::on_ranks(world, [&](Group& group, test::Findings& findings) {
+                for (const std::size_t count : {0u, 1u, 7u, 1000u, 30'000u, 300'001u}) {
+                    check_all_reduce(group, findings, count, un::NativeSchedule{});
+                    check_all_reduce(group, findings, count, un::TreeSchedule{});
+                }
+                check_all_reduce(group, findings, 100'000, un::RingSchedule{.chunk_bytes = 4096});
+            });
         }
     });
 }
 
 BOOST_AUTO_TEST_CASE(large_messages_cross_and_others_pass) {
     test::for_each_provider([](const std::string&) {
-        test::Findings findings;
-        test::run(
-            3,
-            [&](Group& group) {
-                std::vector<float> out(3 * 700'000, static_cast<float>(group.rank() + 1)), in(out.size());
-                std::vector<int> small(3, group.rank()), received(3);
-                un::Operation large = un::start_all_to_all(group, out, in);
-                un::all_to_all(group, small, received);
-                large.wait();
-                findings.expect(received == std::vector<int>{0, 1, 2}, "small ones");
-                for (std::size_t peer = 0; peer < 3; ++peer)
-                    findings.expect(in[peer * 700'000] == static_cast<float>(peer + 1) &&
-                                        in[peer * 700'000 + 699'999] == static_cast<float>(peer + 1),
-                                    "large ones");
-            },
-            test::limit);
+        test::on_ranks(3, [&](Group& group, test::Findings& findings) {
+            std::vector<float> out(3 * 700'000, static_cast<float>(group.rank() + 1)), in(out.size());
+            std::vector<int> small(3, group.rank()), received(3);
+            un::Operation large = un::start_all_to_all(group, out, in);
+            un::all_to_all(group, small, received);
+            large.wait();
+            findings.expect(received == std::vector<int>{0, 1, 2}, "small ones");
+            for (std::size_t peer = 0; peer < 3; ++peer)
+                findings.expect(in[peer * 700'000] == static_cast<float>(peer + 1) &&
+                                    in[peer * 700'000 + 699'999] == static_cast<float>(peer + 1),
+                                "large ones");
+        });
     });
 }
 
 BOOST_AUTO_TEST_CASE(what_was_sent_before_leaving_arrives) {
     test::for_each_provider([](const std::string&) {
-        for (const std::size_t count : {100u, 300'000u}) {
-            test::Findings findings;
-            test::run(
-                3,
-                [&](Group& group) {
-                    std::vector<float> data(count, 2.0f);
-                    if (group.rank() == 0) return un::send(group, data, 2); // and ends
-                    if (group.rank() == 1) return;                          // immediately
-                    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-                    std::vector<float> in(data.size());
-                    un::receive(group, in, 0);
-                    findings.expect(in == data, "received");
-                },
-                test::limit);
-        }
+        for (const std::size_t count : {100u, 300'000u}) test::check_sent_before_leaving(count);
     });
 }
 
 BOOST_AUTO_TEST_CASE(memory_of_the_groups) {
-    test::Findings findings;
     un::Memory<float> kept;
-    test::run(
-        2,
-        [&](Group& group) {
-            un::Memory<float> data = group.allocate<float>(200'000);
-            std::fill(data.begin(), data.end(), 1.0f);
-            un::all_reduce(group, data);
-            findings.expect(data[199'999] == 2.0f, "sum");
-            if (group.rank() == 0) kept = std::move(data); // outlives its world
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        un::Memory<float> data = group.allocate<float>(200'000);
+        std::fill(data.begin(), data.end(), 1.0f);
+        un::all_reduce(group, data);
+        findings.expect(data[199'999] == 2.0f, "sum");
+        if (group.rank() == 0) kept = std::move(data); // outlives its world
+    });
     BOOST_TEST(kept[0] == 2.0f);
     un::run<un::Libfabric>(1, [](Group& group) { BOOST_TEST(group.allocate<int>(5).size() == 5u); });
 }

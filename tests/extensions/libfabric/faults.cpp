@@ -106,31 +106,27 @@ BOOST_AUTO_TEST_CASE(a_silent_peer_is_named_at_the_deadline) {
 }
 
 BOOST_AUTO_TEST_CASE(strangers_change_nothing) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            un::detail::FabricDevice stranger({}, false);
-            std::vector<float> data(5000, 1.0f);
-            un::all_reduce(group, data);
-            const fi_addr_t to = stranger.insert(group.endpoint().address());
-            un::detail::FabricFrame frame; // its key is wrong
-            frame.from = 1 - group.rank();
-            std::byte garbage[96] = {};
-            for (int i = 0; i < 2000; ++i) {
-                std::memcpy(garbage, &frame, sizeof frame);
-                frame.kind = static_cast<un::detail::FabricFrame::Kind>(i % 7);
-                static_cast<void>(stranger.inject(to, 0, garbage, i % 2 == 0 ? sizeof garbage : 10));
-                stranger.poll([](auto&, int, std::size_t) {});
-                if (i % 100 == 0) un::barrier(group);
-            }
-            findings.expect(!group.endpoint().has_left(1 - group.rank()), "a stranger said goodbye for a rank");
-            std::fill(data.begin(), data.end(), 1.0f);
-            un::all_reduce(group, data);
-            findings.expect(data[4999] == 2.0f, "sum");
-            findings.expect(group.endpoint().peers_used() == 1, "strangers are no peers");
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        un::detail::FabricDevice stranger({}, false);
+        std::vector<float> data(5000, 1.0f);
+        un::all_reduce(group, data);
+        const fi_addr_t to = stranger.insert(group.endpoint().address());
+        un::detail::FabricFrame frame; // its key is wrong
+        frame.from = 1 - group.rank();
+        std::byte garbage[96] = {};
+        for (int i = 0; i < 2000; ++i) {
+            std::memcpy(garbage, &frame, sizeof frame);
+            frame.kind = static_cast<un::detail::FabricFrame::Kind>(i % 7);
+            static_cast<void>(stranger.inject(to, 0, garbage, i % 2 == 0 ? sizeof garbage : 10));
+            stranger.poll([](auto&, int, std::size_t) {});
+            if (i % 100 == 0) un::barrier(group);
+        }
+        findings.expect(!group.endpoint().has_left(1 - group.rank()), "a stranger said goodbye for a rank");
+        std::fill(data.begin(), data.end(), 1.0f);
+        un::all_reduce(group, data);
+        findings.expect(data[4999] == 2.0f, "sum");
+        findings.expect(group.endpoint().peers_used() == 1, "strangers are no peers");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(ranks_join_and_leave) {

@@ -40,69 +40,61 @@ BOOST_AUTO_TEST_SUITE(nccl_captured)
 BOOST_AUTO_TEST_CASE(an_update_is_captured_once_and_replayed) {
     const Clean clean;
     for (const int ranks : {1, test::at_most(3)}) {
-        test::Findings findings;
-        test::run(
-            ranks,
-            [&](Group& world) {
-                const auto x = upload(world, std::vector<float>(100, 1.0f));
-                const auto sum = upload(world, std::vector<float>(100, 0.0f));
-                const cudaStream_t stream = world.endpoint().stream();
-                auto update = un::capture(world, [&] {
-                    launch(stream, x.span(), Affine{.factor = 2});
-                    un::all_reduce(world, x.span(), sum.span());
-                    un::broadcast(world, sum.span(), ranks - 1);
-                    launch(stream, sum.span(), Affine{.summand = 1});
-                });
-                findings.expect(update.operations() == 2, "operations");
-                findings.expect(download(sum.span())[0] == 0.0f, "a capture carries nothing out");
-                std::vector<float> others(10, 1.0f);
-                float expected = 1;
-                for (int i = 0; i < 5; ++i) {
-                    update.replay();
-                    expected *= 2;
-                    findings.expect(download(sum.span())[99] == expected * static_cast<float>(ranks) + 1, "a replay");
-                    un::all_reduce(world, others); // other collectives between replays
-                }
-                const std::uint64_t before = world.traffic().messages_sent;
+        test::on_ranks(ranks, [&](Group& world, test::Findings& findings) {
+            const auto x = upload(world, std::vector<float>(100, 1.0f));
+            const auto sum = upload(world, std::vector<float>(100, 0.0f));
+            const cudaStream_t stream = world.endpoint().stream();
+            auto update = un::capture(world, [&] {
+                launch(stream, x.span(), Affine{.factor = 2});
+                un::all_reduce(world, x.span(), sum.span());
+                un::broadcast(world, sum.span(), ranks - 1);
+                launch(stream, sum.span(), Affine{.summand = 1});
+            });
+            findings.expect(update.operations() == 2, "operations");
+            findings.expect(download(sum.span())[0] == 0.0f, "a capture carries nothing out");
+            std::vector<float> others(10, 1.0f);
+            float expected = 1;
+            for (int i = 0; i < 5; ++i) {
                 update.replay();
-                findings.expect(world.traffic().messages_sent == before, "a replay sends nothing");
-            },
-            test::limit);
+                expected *= 2;
+                findings.expect(download(sum.span())[99] == expected * static_cast<float>(ranks) + 1, "a replay");
+                un::all_reduce(world, others); // other collectives between replays
+            }
+            const std::uint64_t before = world.traffic().messages_sent;
+            update.replay();
+            findings.expect(world.traffic().messages_sent == before, "a replay sends nothing");
+        });
     }
 }
 
 BOOST_AUTO_TEST_CASE(groups_streams_and_several_graphs) {
     const Clean clean;
     const int ranks = test::at_most(4);
-    test::Findings findings;
-    test::run(
-        ranks,
-        [&](Group& world) {
-            std::optional<Group> half = world.split(world.rank() % 2, 0);
-            const auto halves = static_cast<float>(half->size());
-            const OwnStream mine;
-            const auto a = upload(world, std::vector<float>(50, 1.0f)), b = upload(world, std::vector<float>(50, 1.0f));
-            auto first = un::capture(world, [&] {
-                un::Operation sum = un::start_all_reduce(*half, a.span());
-                if (world.rank() == 0)
-                    while (!sum.poll()) std::this_thread::yield(); // already complete: `mine` joins the capture, too
-                sum.then(mine);
-                launch(mine, a.span(), Affine{.factor = 10});
-                un::after(world, mine);
-                sum.wait();
-                un::all_reduce(world, a.span());
-            });
-            auto second = un::capture(world, [&] { un::all_reduce(world, b.span(), un::Max{}); });
-            un::Operation one = first.start(), two = second.start();
-            two.wait();
-            one.wait();
-            const auto all = static_cast<float>(ranks);
-            findings.expect(download(a.span())[49] == halves * 10 * all, "by a group, a stream, and all");
-            findings.expect(download(b.span())[49] == 1.0f, "the other graph");
-            half.reset(); // before the graph that holds its calls
-            un::all_reduce(world, b.span());
-        },
-        test::limit);
+    test::on_ranks(ranks, [&](Group& world, test::Findings& findings) {
+        std::optional<Group> half = world.split(world.rank() % 2, 0);
+        const auto halves = static_cast<float>(half->size());
+        const OwnStream mine;
+        const auto a = upload(world, std::vector<float>(50, 1.0f)), b = upload(world, std::vector<float>(50, 1.0f));
+        auto first = un::capture(world, [&] {
+            un::Operation sum = un::start_all_reduce(*half, a.span());
+            if (world.rank() == 0)
+                while (!sum.poll()) std::this_thread::yield(); // already complete: `mine` joins the capture, too
+            sum.then(mine);
+            launch(mine, a.span(), Affine{.factor = 10});
+            un::after(world, mine);
+            sum.wait();
+            un::all_reduce(world, a.span());
+        });
+        auto second = un::capture(world, [&] { un::all_reduce(world, b.span(), un::Max{}); });
+        un::Operation one = first.start(), two = second.start();
+        two.wait();
+        one.wait();
+        const auto all = static_cast<float>(ranks);
+        findings.expect(download(a.span())[49] == halves * 10 * all, "by a group, a stream, and all");
+        findings.expect(download(b.span())[49] == 1.0f, "the other graph");
+        half.reset(); // before the graph that holds its calls
+        un::all_reduce(world, b.span());
+    });
 }
 
 #ifndef UNISONO_TEST_ON_GPU
@@ -149,31 +141,27 @@ BOOST_AUTO_TEST_CASE(what_goes_wrong_in_a_capture_is_every_ranks) {
 
 BOOST_AUTO_TEST_CASE(a_capture_begins_with_nothing_in_flight) {
     const Clean clean;
-    test::Findings findings;
-    test::run(
-        test::at_most(2),
-        [&](Group& world) {
-            const auto data = upload(world, std::vector<float>(100, 1.0f));
-            const OwnStream mine;
-            const auto open = std::make_shared<std::atomic<bool>>(false);
-            test::launch_on_host(mine, [open] {
-                for (int i = 0; i < 6000 && !*open; ++i) std::this_thread::sleep_for(10ms);
-            });
-            un::after(world, mine);
-            un::Operation sum = un::start_all_reduce(world, data.span());
-            try {
-                static_cast<void>(un::capture(world, [] {}));
-                findings.expect(false, "a capture beside an operation");
-            } catch (const un::error& failed) {
-                findings.expect(failed.code() == un::ErrorCode::bad_input, failed.what());
-            }
-            *open = true;
-            sum.wait();
-            auto empty = un::capture(world, [] {});
-            empty.replay();
-            findings.expect(empty.operations() == 0, "an empty one");
-        },
-        test::limit);
+    test::on_ranks(test::at_most(2), [&](Group& world, test::Findings& findings) {
+        const auto data = upload(world, std::vector<float>(100, 1.0f));
+        const OwnStream mine;
+        const auto open = std::make_shared<std::atomic<bool>>(false);
+        test::launch_on_host(mine, [open] {
+            for (int i = 0; i < 6000 && !*open; ++i) std::this_thread::sleep_for(10ms);
+        });
+        un::after(world, mine);
+        un::Operation sum = un::start_all_reduce(world, data.span());
+        try {
+            static_cast<void>(un::capture(world, [] {}));
+            findings.expect(false, "a capture beside an operation");
+        } catch (const un::error& failed) {
+            findings.expect(failed.code() == un::ErrorCode::bad_input, failed.what());
+        }
+        *open = true;
+        sum.wait();
+        auto empty = un::capture(world, [] {});
+        empty.replay();
+        findings.expect(empty.operations() == 0, "an empty one");
+    });
 }
 
 #ifndef UNISONO_TEST_ON_GPU
@@ -223,73 +211,65 @@ BOOST_AUTO_TEST_CASE(a_replay_that_fails_or_does_not_end) {
 /// groups.
 BOOST_AUTO_TEST_CASE(memory_and_groups_while_nccl_is_busy) {
     const Clean clean;
-    test::Findings findings;
-    test::run(
-        test::at_most(3),
-        [&](Group& world) {
-            for (int i = 0; i < 20; ++i) {
-                auto other = upload(world, std::vector<float>(10, 1.0f));
-                const auto data = upload(world, std::vector<float>(100, 1.0f));
-                un::Operation sum = un::start_all_reduce(world, data.span());
-                other = {};
-                const auto third = upload(world, std::vector<float>(10, 1.0f)); // meanwhile
-                sum.wait();
-                un::all_reduce(world, third.span());
-                findings.expect(download(data.span())[99] == static_cast<float>(world.size()), "sum");
-                findings.expect(download(third.span())[9] == static_cast<float>(world.size()), "the other sum");
-            }
-            Group first = world.split(world.rank(), 0);
-            Group second = world.split(0, -world.rank()); // the first one's communicators are new
-            findings.expect(first.size() == 1 && second.rank() == world.size() - 1 - world.rank(), "groups");
-            const auto data = upload(world, std::vector<float>{1.0f});
-            un::all_reduce(first, data.span());
-            findings.expect(download(data.span())[0] == 1.0f, "a sum of one rank");
-            un::all_reduce(second, data.span());
-            findings.expect(download(data.span())[0] == static_cast<float>(world.size()), "a sum of all");
-        },
-        test::limit);
+    test::on_ranks(test::at_most(3), [&](Group& world, test::Findings& findings) {
+        for (int i = 0; i < 20; ++i) {
+            auto other = upload(world, std::vector<float>(10, 1.0f));
+            const auto data = upload(world, std::vector<float>(100, 1.0f));
+            un::Operation sum = un::start_all_reduce(world, data.span());
+            other = {};
+            const auto third = upload(world, std::vector<float>(10, 1.0f)); // meanwhile
+            sum.wait();
+            un::all_reduce(world, third.span());
+            findings.expect(download(data.span())[99] == static_cast<float>(world.size()), "sum");
+            findings.expect(download(third.span())[9] == static_cast<float>(world.size()), "the other sum");
+        }
+        Group first = world.split(world.rank(), 0);
+        Group second = world.split(0, -world.rank()); // the first one's communicators are new
+        findings.expect(first.size() == 1 && second.rank() == world.size() - 1 - world.rank(), "groups");
+        const auto data = upload(world, std::vector<float>{1.0f});
+        un::all_reduce(first, data.span());
+        findings.expect(download(data.span())[0] == 1.0f, "a sum of one rank");
+        un::all_reduce(second, data.span());
+        findings.expect(download(data.span())[0] == static_cast<float>(world.size()), "a sum of all");
+    });
 }
 
 /// The host has enqueued everything before the first kernel may begin.
 BOOST_AUTO_TEST_CASE(streams_of_the_programs_own_meet_collectives_without_the_host) {
     const Clean clean;
     const int ranks = test::at_most(3);
-    test::Findings findings;
     std::atomic<bool> open = false;
     std::atomic<int> ready = 0;
-    test::run(
-        ranks,
-        [&](Group& world) {
-            const OwnStream mine;
-            const auto data = upload(world, std::vector<float>(100, 1.0f));
-            const auto other = upload(world, std::vector<float>(100, 1.0f));
-            test::hold_back(mine, open);
-            launch(mine, data.span(), Affine{.factor = 3});
-            un::after(world, mine);
-            un::Operation sum = un::start_all_reduce(world, data.span());
-            sum.then(mine);
-            launch(mine, data.span(), Affine{.summand = 1});
-            un::after(world, mine);
-            un::Operation again = un::start_all_reduce(world, data.span());
-            findings.expect(!sum.poll() && !again.poll(), "done before its time");
-            if (++ready == ranks) open = true; // nothing runs on the devices before this
-            again.wait();
-            sum.wait();
-            sum.then(mine); // already complete: nothing to do
-            mine.wait();
-            const auto all = static_cast<float>(ranks);
-            findings.expect(download(data.span())[99] == (3 * all + 1) * all, "sum");
-            std::vector<float> host(100, 1.0f);
-            un::Operation on_host = un::start_all_reduce(world, host);
-            try {
-                on_host.then(mine);
-                findings.expect(false, "a stream behind data of the host");
-            } catch (const un::error& failed) {
-                findings.expect(failed.code() == un::ErrorCode::bad_input, failed.what());
-            }
-            on_host.wait();
-        },
-        test::limit);
+    test::on_ranks(ranks, [&](Group& world, test::Findings& findings) {
+        const OwnStream mine;
+        const auto data = upload(world, std::vector<float>(100, 1.0f));
+        const auto other = upload(world, std::vector<float>(100, 1.0f));
+        test::hold_back(mine, open);
+        launch(mine, data.span(), Affine{.factor = 3});
+        un::after(world, mine);
+        un::Operation sum = un::start_all_reduce(world, data.span());
+        sum.then(mine);
+        launch(mine, data.span(), Affine{.summand = 1});
+        un::after(world, mine);
+        un::Operation again = un::start_all_reduce(world, data.span());
+        findings.expect(!sum.poll() && !again.poll(), "done before its time");
+        if (++ready == ranks) open = true; // nothing runs on the devices before this
+        again.wait();
+        sum.wait();
+        sum.then(mine); // already complete: nothing to do
+        mine.wait();
+        const auto all = static_cast<float>(ranks);
+        findings.expect(download(data.span())[99] == (3 * all + 1) * all, "sum");
+        std::vector<float> host(100, 1.0f);
+        un::Operation on_host = un::start_all_reduce(world, host);
+        try {
+            on_host.then(mine);
+            findings.expect(false, "a stream behind data of the host");
+        } catch (const un::error& failed) {
+            findings.expect(failed.code() == un::ErrorCode::bad_input, failed.what());
+        }
+        on_host.wait();
+    });
 }
 
 /// An operation is done without the later ones: rank 1 starts its second one when it hears that
@@ -300,25 +280,20 @@ BOOST_AUTO_TEST_CASE(no_operation_waits_for_a_later_one) {
 #ifndef UNISONO_TEST_ON_GPU
     const Scene scene({.questions = 0}); // both are enqueued before anybody waits
 #endif
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& world) {
-            const auto a = upload(world, std::vector<float>(100, 1.0f)),
-                       b = upload(world, std::vector<float>(100, 1.0f));
-            un::all_reduce(world, a.span()); // what is loaded by the first call is loaded
-            std::vector<int> news(1);
-            un::Operation first = un::start_all_reduce(world, a.span());
-            un::Operation second;
-            if (world.rank() == 0) second = un::start_all_reduce(world, b.span());
-            first.wait();
-            if (world.rank() == 0) un::send(world, news, 1);
-            else un::receive(world, news, 0);
-            if (world.rank() == 1) second = un::start_all_reduce(world, b.span());
-            second.wait();
-            findings.expect(download(a.span())[99] == 4.0f && download(b.span())[99] == 2.0f, "sums");
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& world, test::Findings& findings) {
+        const auto a = upload(world, std::vector<float>(100, 1.0f)), b = upload(world, std::vector<float>(100, 1.0f));
+        un::all_reduce(world, a.span()); // what is loaded by the first call is loaded
+        std::vector<int> news(1);
+        un::Operation first = un::start_all_reduce(world, a.span());
+        un::Operation second;
+        if (world.rank() == 0) second = un::start_all_reduce(world, b.span());
+        first.wait();
+        if (world.rank() == 0) un::send(world, news, 1);
+        else un::receive(world, news, 0);
+        if (world.rank() == 1) second = un::start_all_reduce(world, b.span());
+        second.wait();
+        findings.expect(download(a.span())[99] == 4.0f && download(b.span())[99] == 2.0f, "sums");
+    });
 }
 
 #ifndef UNISONO_TEST_ON_GPU

@@ -282,27 +282,22 @@ BOOST_AUTO_TEST_CASE(other_layers_are_refused_on_all) {
 
 BOOST_AUTO_TEST_CASE(who_does_not_give_all_ranks_is_told) {
     const Folder folder;
-    test::Findings findings;
-    test::run(
-        4,
-        [&](Group& world) {
-            un::Mesh mesh{world, {{"data", 2}, {"pipeline", 2}}};
-            un::PipelineModel model{mesh.axis("pipeline"), layers<float>(), Distance<float>{results}};
-            un::Trainer trainer{mesh.axis("data"), model, un::Adam{}};
-            un::Checkpoints checkpoints(folder.path());
-            try {
-                checkpoints.save(trainer); // along the data axis alone
-                findings.expect(false, "saved half a model");
-            } catch (const un::error& refused) {
-                findings.expect(refused.code() == un::ErrorCode::refused &&
-                                    std::string(refused.what()).find("as save(trainer, mesh.world())") !=
-                                        std::string::npos,
-                                refused.what());
-            }
-            checkpoints.save(trainer, mesh.world()); // the groups remain usable
-            findings.expect(checkpoints.list().size() == 1 || world.rank() != 0, "one checkpoint");
-        },
-        test::limit);
+    test::on_ranks(4, [&](Group& world, test::Findings& findings) {
+        un::Mesh mesh{world, {{"data", 2}, {"pipeline", 2}}};
+        un::PipelineModel model{mesh.axis("pipeline"), layers<float>(), Distance<float>{results}};
+        un::Trainer trainer{mesh.axis("data"), model, un::Adam{}};
+        un::Checkpoints checkpoints(folder.path());
+        try {
+            checkpoints.save(trainer); // along the data axis alone
+            findings.expect(false, "saved half a model");
+        } catch (const un::error& refused) {
+            findings.expect(refused.code() == un::ErrorCode::refused &&
+                                std::string(refused.what()).find("as save(trainer, mesh.world())") != std::string::npos,
+                            refused.what());
+        }
+        checkpoints.save(trainer, mesh.world()); // the groups remain usable
+        findings.expect(checkpoints.list().size() == 1 || world.rank() != 0, "one checkpoint");
+    });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

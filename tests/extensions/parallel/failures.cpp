@@ -152,21 +152,16 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_is_not_finite_stops_all_parts_alike) {
 }
 
 BOOST_AUTO_TEST_CASE(loss_scaling_backs_off_on_all_parts_alike) {
-    test::Findings findings;
-    test::run(
-        3,
-        [&](Group& world) {
-            un::Mesh mesh{world, {{"data", 1}, {"pipeline", 3}}};
-            un::PipelineModel model{mesh.axis("pipeline"),
-                                    with(Infinite{{hidden, hidden, 4}, world.rank() == 1 ? 4 : 1000}),
-                                    Distance<float>{results}, un::OneForwardOneBackward{}, options};
-            un::Trainer trainer{mesh.axis("data"), model, un::Sgd{.learning_rate = 0.01},
-                                un::LossScaling{.initial = 1024}};
-            findings.expect(trainer.step(batch_of(8)).committed, "the first update");
-            findings.expect(!trainer.step(batch_of(8)).committed, "the second update");
-            findings.expect(trainer.step(batch_of(8)).loss_scale == 512, "the scale");
-        },
-        test::limit);
+    test::on_ranks(3, [&](Group& world, test::Findings& findings) {
+        un::Mesh mesh{world, {{"data", 1}, {"pipeline", 3}}};
+        un::PipelineModel model{mesh.axis("pipeline"),
+                                with(Infinite{{hidden, hidden, 4}, world.rank() == 1 ? 4 : 1000}),
+                                Distance<float>{results}, un::OneForwardOneBackward{}, options};
+        un::Trainer trainer{mesh.axis("data"), model, un::Sgd{.learning_rate = 0.01}, un::LossScaling{.initial = 1024}};
+        findings.expect(trainer.step(batch_of(8)).committed, "the first update");
+        findings.expect(!trainer.step(batch_of(8)).committed, "the second update");
+        findings.expect(trainer.step(batch_of(8)).loss_scale == 512, "the scale");
+    });
 }
 
 /// Each stage is in a group of its own. A signal that comes after the first one has asked for it

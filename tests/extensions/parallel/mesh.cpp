@@ -4,6 +4,8 @@
 
 #include <unisono/extensions/parallel/mesh.hpp>
 
+#include "support/refusal.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <numeric>
@@ -14,17 +16,8 @@ using test::Group;
 
 namespace {
 
-std::string refusal(int ranks, std::vector<un::MeshAxis> axes) {
-    try {
-        un::MeshShape(ranks, std::move(axes));
-    } catch (const un::error& refused) {
-        return refused.code() == un::ErrorCode::bad_input ? refused.what() : "another code";
-    }
-    return "";
-}
-
 void check_refusal(int ranks, std::vector<un::MeshAxis> axes, const std::string& words) {
-    const std::string found = refusal(ranks, std::move(axes));
+    const std::string found = test::refusal_of([&] { un::MeshShape(ranks, std::move(axes)); });
     BOOST_TEST(found.find(words) != std::string::npos, "found \"" << found << "\", expected \"" << words << "\"");
 }
 
@@ -81,22 +74,18 @@ BOOST_AUTO_TEST_CASE(what_makes_no_mesh_is_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(groups_along_axes) {
-    test::Findings findings;
-    test::run(
-        6,
-        [&](Group& world) {
-            un::Mesh mesh{world, {{"data", 2}, {"pipeline", 3}}};
-            const int data = world.rank() / 3, stage = world.rank() % 3;
-            findings.expect(mesh.coordinate("data") == data && mesh.coordinate("pipeline") == stage, "coordinates");
-            findings.expect(mesh.axis("data").size() == 2 && mesh.axis("data").rank() == data, "data");
-            findings.expect(mesh.axis("pipeline").size() == 3 && mesh.axis("pipeline").rank() == stage, "pipeline");
-            std::vector<int> sum{world.rank()};
-            un::all_reduce(mesh.axis("pipeline"), sum);
-            findings.expect(sum[0] == 9 * data + 3, "the sum along the pipeline");
-            Group both = mesh.group({"data", "pipeline"});
-            findings.expect(both.size() == 6 && both.rank() == world.rank(), "all axes");
-        },
-        test::limit);
+    test::on_ranks(6, [&](Group& world, test::Findings& findings) {
+        un::Mesh mesh{world, {{"data", 2}, {"pipeline", 3}}};
+        const int data = world.rank() / 3, stage = world.rank() % 3;
+        findings.expect(mesh.coordinate("data") == data && mesh.coordinate("pipeline") == stage, "coordinates");
+        findings.expect(mesh.axis("data").size() == 2 && mesh.axis("data").rank() == data, "data");
+        findings.expect(mesh.axis("pipeline").size() == 3 && mesh.axis("pipeline").rank() == stage, "pipeline");
+        std::vector<int> sum{world.rank()};
+        un::all_reduce(mesh.axis("pipeline"), sum);
+        findings.expect(sum[0] == 9 * data + 3, "the sum along the pipeline");
+        Group both = mesh.group({"data", "pipeline"});
+        findings.expect(both.size() == 6 && both.rank() == world.rank(), "all axes");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_with_other_axes_is_named_on_all) {
@@ -113,45 +102,41 @@ BOOST_AUTO_TEST_CASE(a_rank_with_other_axes_is_named_on_all) {
 }
 
 BOOST_AUTO_TEST_CASE(axes_that_make_no_mesh_on_one_rank_are_a_mismatch_on_all) {
-    test::Findings findings;
-    test::run(
-        3,
-        [&](Group& world) {
-            try {
-                un::Mesh mesh{world, {{"data", world.rank() == 1 ? 2 : 3}}};
-                findings.expect(false, "made a mesh");
-            } catch (const un::error& refused) {
-                findings.expect(refused.code() == un::ErrorCode::mismatch && refused.rank() == 1, refused.what());
-            }
-            try {
-                un::Mesh mesh{world, {{"data", 2}}};
-                findings.expect(false, "made a mesh");
-            } catch (const un::error& refused) {
-                findings.expect(refused.code() == un::ErrorCode::bad_input, refused.what());
-            }
-            try {
-                un::Mesh mesh{world, {{"data", 3, world.rank() == 2 ? -1.0 : 1.0}}};
-                findings.expect(false, "made a mesh of a negative traffic");
-            } catch (const un::error& refused) {
-                findings.expect(refused.code() == un::ErrorCode::mismatch && refused.rank() == 2, refused.what());
-            }
-            un::Mesh mesh{world, {{"data", 3}, {"tensor", 1}}}; // the world remains usable
-            findings.expect(mesh.axis("data").size() == 3, "the axis");
-            try {
-                static_cast<void>(mesh.group({world.rank() == 1 ? "tensor" : "data"}));
-                findings.expect(false, "made a group of other axes");
-            } catch (const un::error& refused) {
-                findings.expect(refused.code() == un::ErrorCode::mismatch && refused.rank() == 1, refused.what());
-            }
-            try {
-                static_cast<void>(mesh.group({"dat"}));
-                findings.expect(false, "made a group of no axis");
-            } catch (const un::error& refused) {
-                findings.expect(refused.code() == un::ErrorCode::bad_input, refused.what());
-            }
-            findings.expect(mesh.group({"data", "tensor"}).size() == 3, "a group");
-        },
-        test::limit);
+    test::on_ranks(3, [&](Group& world, test::Findings& findings) {
+        try {
+            un::Mesh mesh{world, {{"data", world.rank() == 1 ? 2 : 3}}};
+            findings.expect(false, "made a mesh");
+        } catch (const un::error& refused) {
+            findings.expect(refused.code() == un::ErrorCode::mismatch && refused.rank() == 1, refused.what());
+        }
+        try {
+            un::Mesh mesh{world, {{"data", 2}}};
+            findings.expect(false, "made a mesh");
+        } catch (const un::error& refused) {
+            findings.expect(refused.code() == un::ErrorCode::bad_input, refused.what());
+        }
+        try {
+            un::Mesh mesh{world, {{"data", 3, world.rank() == 2 ? -1.0 : 1.0}}};
+            findings.expect(false, "made a mesh of a negative traffic");
+        } catch (const un::error& refused) {
+            findings.expect(refused.code() == un::ErrorCode::mismatch && refused.rank() == 2, refused.what());
+        }
+        un::Mesh mesh{world, {{"data", 3}, {"tensor", 1}}}; // the world remains usable
+        findings.expect(mesh.axis("data").size() == 3, "the axis");
+        try {
+            static_cast<void>(mesh.group({world.rank() == 1 ? "tensor" : "data"}));
+            findings.expect(false, "made a group of other axes");
+        } catch (const un::error& refused) {
+            findings.expect(refused.code() == un::ErrorCode::mismatch && refused.rank() == 1, refused.what());
+        }
+        try {
+            static_cast<void>(mesh.group({"dat"}));
+            findings.expect(false, "made a group of no axis");
+        } catch (const un::error& refused) {
+            findings.expect(refused.code() == un::ErrorCode::bad_input, refused.what());
+        }
+        findings.expect(mesh.group({"data", "tensor"}).size() == 3, "a group");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_trainer_along_an_axis) {
@@ -172,16 +157,12 @@ BOOST_AUTO_TEST_CASE(a_trainer_along_an_axis) {
             if (world.rank() == 0) plain = found;
         },
         test::limit);
-    test::Findings findings;
-    test::run(
-        4,
-        [&](Group& world) {
-            un::Mesh mesh{world, {{"data", 2}, {"pipeline", 2}}};
-            Weights found = {};
-            train(mesh.axis("data"), found);
-            findings.expect(found == plain, "other weights than those of two ranks");
-        },
-        test::limit);
+    test::on_ranks(4, [&](Group& world, test::Findings& findings) {
+        un::Mesh mesh{world, {{"data", 2}, {"pipeline", 2}}};
+        Weights found = {};
+        train(mesh.axis("data"), found);
+        findings.expect(found == plain, "other weights than those of two ranks");
+    });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

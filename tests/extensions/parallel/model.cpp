@@ -31,40 +31,36 @@ BOOST_AUTO_TEST_SUITE(pipeline_model)
 /// Compares with the whole batch through all layers without a pipeline. Gradients are differences
 /// of the loss.
 BOOST_AUTO_TEST_CASE(its_gradient_is_that_of_its_loss) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& world) {
-            const Samples<double> samples(9);
-            un::PipelineModel model{world, layers<double>(false), Distance<double>{results}, un::GPipe{},
-                                    un::PipelineOptions{.micro_batches = 2}};
-            std::vector<std::size_t> all(9);
-            for (std::size_t i = 0; i < 9; ++i) all[i] = i;
-            const auto batch = samples.data().batch(all);
-            un::Pass pass;
-            model(batch, pass);
-            const auto gradients = model.gradients();
-            std::vector<std::vector<double>> found;
-            for (const auto one : gradients) found.emplace_back(one.begin(), one.end());
-            // Every stage changes an element of its own, and back, while the others change none.
-            for (int stage = 0; stage < 2; ++stage)
-                for (const std::size_t p : {std::size_t{0}, std::size_t{2}})
-                    for (const std::size_t at : {std::size_t{1}, std::size_t{12}}) {
-                        const bool mine = world.rank() == stage;
-                        double* const value = mine ? &model.parameters()[p][at] : nullptr;
-                        std::array<double, 2> losses = {};
-                        for (const int side : {0, 1}) {
-                            const double before = mine ? *value : 0;
-                            if (mine) *value += side == 0 ? 1e-5 : -1e-5;
-                            losses[static_cast<std::size_t>(side)] = model(batch, pass);
-                            if (mine) *value = before;
-                        }
-                        if (mine)
-                            findings.expect(std::abs((losses[0] - losses[1]) / 2e-5 - found[p][at]) < 1e-8,
-                                            "gradient of stage " + std::to_string(stage));
+    test::on_ranks(2, [&](Group& world, test::Findings& findings) {
+        const Samples<double> samples(9);
+        un::PipelineModel model{world, layers<double>(false), Distance<double>{results}, un::GPipe{},
+                                un::PipelineOptions{.micro_batches = 2}};
+        std::vector<std::size_t> all(9);
+        for (std::size_t i = 0; i < 9; ++i) all[i] = i;
+        const auto batch = samples.data().batch(all);
+        un::Pass pass;
+        model(batch, pass);
+        const auto gradients = model.gradients();
+        std::vector<std::vector<double>> found;
+        for (const auto one : gradients) found.emplace_back(one.begin(), one.end());
+        // Every stage changes an element of its own, and back, while the others change none.
+        for (int stage = 0; stage < 2; ++stage)
+            for (const std::size_t p : {std::size_t{0}, std::size_t{2}})
+                for (const std::size_t at : {std::size_t{1}, std::size_t{12}}) {
+                    const bool mine = world.rank() == stage;
+                    double* const value = mine ? &model.parameters()[p][at] : nullptr;
+                    std::array<double, 2> losses = {};
+                    for (const int side : {0, 1}) {
+                        const double before = mine ? *value : 0;
+                        if (mine) *value += side == 0 ? 1e-5 : -1e-5;
+                        losses[static_cast<std::size_t>(side)] = model(batch, pass);
+                        if (mine) *value = before;
                     }
-        },
-        test::limit);
+                    if (mine)
+                        findings.expect(std::abs((losses[0] - losses[1]) / 2e-5 - found[p][at]) < 1e-8,
+                                        "gradient of stage " + std::to_string(stage));
+                }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(any_number_of_stages_by_any_schedule_has_the_bits_of_one) {
@@ -94,58 +90,48 @@ BOOST_AUTO_TEST_CASE(one_stage_with_several_chunks_has_the_bits_of_one_chunk) {
 /// A prediction's batch enlarges the memory of activations. The next training enlarges that of
 /// gradients.
 BOOST_AUTO_TEST_CASE(a_larger_prediction_lies_between_two_trainings) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& world) {
-            const auto made = [&] {
-                return un::PipelineModel{world, layers<float>(false), Distance<float>{results},
-                                         un::OneForwardOneBackward{},
-                                         un::PipelineOptions{.micro_batches = 2, .placement = even_placement(2)}};
-            };
-            const Samples<float> samples(400);
-            const auto batch = [&](std::size_t count) {
-                std::vector<std::size_t> all(count);
-                for (std::size_t i = 0; i < count; ++i) all[i] = i;
-                return samples.data().batch(all);
-            };
-            auto model = made(), fresh = made();
-            un::Pass pass, other;
-            model(batch(2), pass);
-            static_cast<void>(model.predict(batch(400)));
-            for (const auto one : model.gradients()) std::fill(one.begin(), one.end(), 0.0f);
-            const double loss = model(batch(400), pass);
-            findings.expect(loss == fresh(batch(400), other), "the loss is another");
-            for (std::size_t p = 0; p < fresh.gradients().size(); ++p)
-                findings.expect(std::ranges::equal(model.gradients()[p], fresh.gradients()[p]),
-                                "a gradient is another");
-            findings.expect(model.memory() == fresh.memory(), "it has more memory than it needs");
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& world, test::Findings& findings) {
+        const auto made = [&] {
+            return un::PipelineModel{world, layers<float>(false), Distance<float>{results}, un::OneForwardOneBackward{},
+                                     un::PipelineOptions{.micro_batches = 2, .placement = even_placement(2)}};
+        };
+        const Samples<float> samples(400);
+        const auto batch = [&](std::size_t count) {
+            std::vector<std::size_t> all(count);
+            for (std::size_t i = 0; i < count; ++i) all[i] = i;
+            return samples.data().batch(all);
+        };
+        auto model = made(), fresh = made();
+        un::Pass pass, other;
+        model(batch(2), pass);
+        static_cast<void>(model.predict(batch(400)));
+        for (const auto one : model.gradients()) std::fill(one.begin(), one.end(), 0.0f);
+        const double loss = model(batch(400), pass);
+        findings.expect(loss == fresh(batch(400), other), "the loss is another");
+        for (std::size_t p = 0; p < fresh.gradients().size(); ++p)
+            findings.expect(std::ranges::equal(model.gradients()[p], fresh.gradients()[p]), "a gradient is another");
+        findings.expect(model.memory() == fresh.memory(), "it has more memory than it needs");
+    });
 }
 
 /// As in WithLoss: a loss may leave out samples.
 BOOST_AUTO_TEST_CASE(the_loss_finds_a_gradient_of_zeros) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& world) {
-            const auto loss = [&](std::span<const float>, const auto&, std::span<float> gradients) {
-                for (float& one : gradients) {
-                    findings.expect(one == 0, "it is not zero");
-                    one = 1;
-                }
-                return 0.0;
-            };
-            un::PipelineModel model{world, layers<float>(), loss};
-            const Samples<float> samples(12);
-            const std::vector<std::size_t> all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-            for (int i = 0; i < 2; ++i) {
-                un::Pass pass;
-                model(samples.data().batch(all), pass);
+    test::on_ranks(2, [&](Group& world, test::Findings& findings) {
+        const auto loss = [&](std::span<const float>, const auto&, std::span<float> gradients) {
+            for (float& one : gradients) {
+                findings.expect(one == 0, "it is not zero");
+                one = 1;
             }
-        },
-        test::limit);
+            return 0.0;
+        };
+        un::PipelineModel model{world, layers<float>(), loss};
+        const Samples<float> samples(12);
+        const std::vector<std::size_t> all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+        for (int i = 0; i < 2; ++i) {
+            un::Pass pass;
+            model(samples.data().batch(all), pass);
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(on_processes_too) {

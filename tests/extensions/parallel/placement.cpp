@@ -2,6 +2,8 @@
 #include "../../support/allocation_counter.hpp"
 #include "network.hpp"
 
+#include "support/refusal.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 
 using namespace unisono_test;
 using test::Group;
+using test::refusal_of;
 
 namespace {
 
@@ -41,15 +44,6 @@ struct Slow {
     static void backward(un::LayerBackward<float>&) {}
 };
 
-template <class Action>
-std::string refusal(const Action& action) {
-    try {
-        action();
-    } catch (const un::error& refused) {
-        return refused.what();
-    }
-    return "";
-}
 bool says(const std::string& text, const std::string& words) {
     if (text.find(words) != std::string::npos) return true;
     BOOST_TEST_MESSAGE("found \"" << text << "\", expected \"" << words << "\"");
@@ -91,42 +85,37 @@ BOOST_AUTO_TEST_CASE(none_has_a_faster_slowest_part) {
 }
 
 BOOST_AUTO_TEST_CASE(by_what_was_measured) {
-    test::Findings findings;
-    test::run(
-        3,
-        [&](Group& world) {
-            un::Layers<float> layers{Slow{30'000}, Slow{1}, Slow{1}, Slow{1}, Slow{1}, Slow{1}};
-            const auto costs = un::measure_layers(world, layers, {.samples = 8, .copies_of_parameters = 3});
-            findings.expect(costs.size() == 6 && costs[3].bytes == sizeof(float) * (3 + 8 * 4), "bytes");
-            // The rest together takes less time, even if ranks are disturbed: only rank 0 measures,
-            // and the fastest time counts.
-            findings.expect(un::balanced_placement(costs, 2) == un::LayerPlacement{1, 5},
-                            "the slow layer is not alone");
-            std::vector<double> times;
-            for (const auto& one : costs) times.push_back(one.time);
-            std::vector<double> most = times;
-            un::all_reduce(world, most, un::Max{});
-            findings.expect(most == times, "ranks have other times");
-        },
-        test::limit);
+    test::on_ranks(3, [&](Group& world, test::Findings& findings) {
+        un::Layers<float> layers{Slow{30'000}, Slow{1}, Slow{1}, Slow{1}, Slow{1}, Slow{1}};
+        const auto costs = un::measure_layers(world, layers, {.samples = 8, .copies_of_parameters = 3});
+        findings.expect(costs.size() == 6 && costs[3].bytes == sizeof(float) * (3 + 8 * 4), "bytes");
+        // The rest together takes less time, even if ranks are disturbed: only rank 0 measures,
+        // and the fastest time counts.
+        findings.expect(un::balanced_placement(costs, 2) == un::LayerPlacement{1, 5}, "the slow layer is not alone");
+        std::vector<double> times;
+        for (const auto& one : costs) times.push_back(one.time);
+        std::vector<double> most = times;
+        un::all_reduce(world, most, un::Max{});
+        findings.expect(most == times, "ranks have other times");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_be_is_refused) {
     const std::vector<un::LayerCost> three = {{1, 1000}, {1, 3000}, {1, 1000}};
-    BOOST_TEST(says(refusal([&] { un::balanced_placement(three, 4); }),
+    BOOST_TEST(says(refusal_of([&] { un::balanced_placement(three, 4); }),
                     "on 4 parts needs at least one layer for each, found 3"));
-    BOOST_TEST(says(refusal([&] { un::balanced_placement(three, 2, 2048); }),
+    BOOST_TEST(says(refusal_of([&] { un::balanced_placement(three, 2, 2048); }),
                     "at most 2.0 KiB each: all layers take 4.9 KiB, the largest 2.9 KiB"));
-    BOOST_TEST(says(refusal([] {
+    BOOST_TEST(says(refusal_of([] {
                         un::Layers<float> layers{Dense<float>{3, 4}, Dense<float>{5, 4}};
                     }),
                     "layer 1 has 5 inputs, but layer 0 has 4 outputs"));
-    BOOST_TEST(says(refusal([] {
+    BOOST_TEST(says(refusal_of([] {
                         un::Layers<float> layers{Dense<float>{3, 0}};
                     }),
                     "layer 0 has 3 inputs and 0 outputs"));
     const auto model = [](const un::PipelineOptions& options) {
-        return refusal([&] {
+        return refusal_of([&] {
             test::run(2, [&](Group& world) {
                 un::PipelineModel{world, layers<float>(), Distance<float>{results}, un::OneForwardOneBackward{},
                                   options};

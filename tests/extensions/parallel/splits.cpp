@@ -367,37 +367,29 @@ BOOST_AUTO_TEST_CASE(ranks_that_share_layers_must_agree) {
 /// The replicas of each rank sum gradients in an order of their own, so the biases of a row-split
 /// layer may differ by rounding.
 BOOST_AUTO_TEST_CASE(all_ranks_have_the_outputs_of_one_bias) {
-    test::Findings findings;
-    test::run(
-        3,
-        [&](Group& world) {
-            auto layer = un::row_linear<double>(world, 6, 2, Multiply{}, first_value);
-            std::vector<double> parameters(layer.parameters()), input(layer.inputs(), 1), output(2), all(6);
-            layer.initialise(parameters);
-            parameters.back() += world.rank() * 0x1p-50;
-            un::LayerForward<double> call{1, parameters, input, output};
-            layer.forward(call);
-            un::all_gather(world, output, all);
-            for (std::size_t i = 0; i < 6; ++i) findings.expect(all[i] == all[i % 2], "an output is another");
-            double sum = 0;
-            for (std::size_t i = 0; i <= 6; ++i) sum += first_value(1, i); // the last is the bias
-            findings.expect(std::abs(output[1] - sum) < 1e-14, "the bias is added once");
-        },
-        test::limit);
+    test::on_ranks(3, [&](Group& world, test::Findings& findings) {
+        auto layer = un::row_linear<double>(world, 6, 2, Multiply{}, first_value);
+        std::vector<double> parameters(layer.parameters()), input(layer.inputs(), 1), output(2), all(6);
+        layer.initialise(parameters);
+        parameters.back() += world.rank() * 0x1p-50;
+        un::LayerForward<double> call{1, parameters, input, output};
+        layer.forward(call);
+        un::all_gather(world, output, all);
+        for (std::size_t i = 0; i < 6; ++i) findings.expect(all[i] == all[i % 2], "an output is another");
+        double sum = 0;
+        for (std::size_t i = 0; i <= 6; ++i) sum += first_value(1, i); // the last is the bias
+        findings.expect(std::abs(output[1] - sum) < 1e-14, "the bias is added once");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(elements_of_16_bits) {
     for (const int ranks : {1, 2}) {
-        test::Findings findings;
-        test::run(
-            ranks,
-            [&](Group& world) {
-                const std::vector<float> floats = in_type<float>(world, ranks, 4);
-                findings.expect(*std::max_element(floats.begin(), floats.end()) > 8, "gradients are not zero");
-                findings.expect(in_type<un::bfloat16>(world, ranks, 4) == floats, "bfloat16");
-                findings.expect(in_type<un::float16>(world, ranks, 4) == floats, "float16");
-            },
-            test::limit);
+        test::on_ranks(ranks, [&](Group& world, test::Findings& findings) {
+            const std::vector<float> floats = in_type<float>(world, ranks, 4);
+            findings.expect(*std::max_element(floats.begin(), floats.end()) > 8, "gradients are not zero");
+            findings.expect(in_type<un::bfloat16>(world, ranks, 4) == floats, "bfloat16");
+            findings.expect(in_type<un::float16>(world, ranks, 4) == floats, "float16");
+        });
     }
 }
 

@@ -77,24 +77,19 @@ private:
 };
 
 void check_stages(int ranks, const un::StreamOptions& options, bool pauses) {
-    test::Findings findings;
-    test::run(
-        ranks,
-        [&](Group& world) {
-            un::PipelineModel model{world, layers<float>(false), Distance<float>{results}, un::OneForwardOneBackward{},
-                                    un::PipelineOptions{.placement = even_placement(static_cast<std::size_t>(ranks))}};
-            if (world.rank() != 0) {
-                un::serve(
-                    model, [](std::vector<float>&) { return un::Request::last; }, [](std::span<const float>) {},
-                    options);
-                return;
-            }
-            Client client(findings, pauses);
+    test::on_ranks(ranks, [&](Group& world, test::Findings& findings) {
+        un::PipelineModel model{world, layers<float>(false), Distance<float>{results}, un::OneForwardOneBackward{},
+                                un::PipelineOptions{.placement = even_placement(static_cast<std::size_t>(ranks))}};
+        if (world.rank() != 0) {
             un::serve(
-                model, [&](std::vector<float>& request) { return client(request); },
-                [&](std::span<const float> outputs) { client.take(outputs); }, options);
-        },
-        test::limit);
+                model, [](std::vector<float>&) { return un::Request::last; }, [](std::span<const float>) {}, options);
+            return;
+        }
+        Client client(findings, pauses);
+        un::serve(
+            model, [&](std::vector<float>& request) { return client(request); },
+            [&](std::span<const float> outputs) { client.take(outputs); }, options);
+    });
 }
 
 } // namespace
@@ -111,83 +106,70 @@ BOOST_AUTO_TEST_CASE(through_stages_in_order) {
 
 BOOST_AUTO_TEST_CASE(by_replicas_in_order) {
     for (const int ranks : {1, 2, 3}) {
-        test::Findings findings;
-        test::run(
-            ranks,
-            [&](Group& world) {
-                Whole whole;
-                if (world.rank() != 0) {
-                    un::serve_replicas<float>(
-                        world, width, results, std::ref(whole), [](std::vector<float>&) { return un::Request::last; },
-                        [](std::span<const float>) {});
-                    return;
-                }
-                Client client(findings, true);
+        test::on_ranks(ranks, [&](Group& world, test::Findings& findings) {
+            Whole whole;
+            if (world.rank() != 0) {
                 un::serve_replicas<float>(
-                    world, width, results, std::ref(whole),
-                    [&](std::vector<float>& request) { return client(request); },
-                    [&](std::span<const float> outputs) { client.take(outputs); });
-            },
-            test::limit);
+                    world, width, results, std::ref(whole), [](std::vector<float>&) { return un::Request::last; },
+                    [](std::span<const float>) {});
+                return;
+            }
+            Client client(findings, true);
+            un::serve_replicas<float>(
+                world, width, results, std::ref(whole), [&](std::vector<float>& request) { return client(request); },
+                [&](std::span<const float> outputs) { client.take(outputs); });
+        });
     }
 }
 
 BOOST_AUTO_TEST_CASE(nobody_gives_up_while_there_is_nothing_to_do) {
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& world) {
-            un::PipelineModel model{world, layers<float>(false), Distance<float>{results}};
-            // No request arrives for longer than a rank would wait for anything else.
-            world.set_timeout(std::chrono::seconds(5));
-            const auto begin = std::chrono::steady_clock::now();
-            std::size_t answered = 0;
-            un::serve(
-                model,
-                [&](std::vector<float>& request) {
-                    if (answered == 1) return un::Request::last;
-                    if (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(6500))
-                        return un::Request::none;
-                    if (!request.empty()) return un::Request::none;
-                    request = request_of(3);
-                    ++answered;
-                    return un::Request::ready;
-                },
-                [&](std::span<const float> outputs) { findings.expect(outputs.size() == 4 * results, "outputs"); });
-            findings.expect(answered == (world.rank() == 0 ? 1u : 0u), "requests");
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& world, test::Findings& findings) {
+        un::PipelineModel model{world, layers<float>(false), Distance<float>{results}};
+        // No request arrives for longer than a rank would wait for anything else.
+        world.set_timeout(std::chrono::seconds(5));
+        const auto begin = std::chrono::steady_clock::now();
+        std::size_t answered = 0;
+        un::serve(
+            model,
+            [&](std::vector<float>& request) {
+                if (answered == 1) return un::Request::last;
+                if (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(6500))
+                    return un::Request::none;
+                if (!request.empty()) return un::Request::none;
+                request = request_of(3);
+                ++answered;
+                return un::Request::ready;
+            },
+            [&](std::span<const float> outputs) { findings.expect(outputs.size() == 4 * results, "outputs"); });
+        findings.expect(answered == (world.rank() == 0 ? 1u : 0u), "requests");
+    });
 }
 
 /// All ranks but the one that answers are idle for longer than they would wait for anything else.
 BOOST_AUTO_TEST_CASE(no_rank_gives_up_while_others_are_busy) {
     constexpr int ranks = 6;
-    test::Findings findings;
-    test::run(
-        ranks,
-        [&](Group& world) {
-            world.set_timeout(std::chrono::seconds(2));
-            int asked = 0, answered = 0;
-            float out = 0;
-            un::serve_replicas<float>(
-                world, 1, 1,
-                [&](std::span<const float> in, std::size_t) {
-                    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-                    out = in[0] + 1;
-                    return std::span<const float>(&out, 1);
-                },
-                [&](std::vector<float>& request) {
-                    if (asked == ranks + 1) return un::Request::last;
-                    request = {static_cast<float>(asked++)};
-                    return un::Request::ready;
-                },
-                [&](std::span<const float> outputs) {
-                    findings.expect(outputs[0] == static_cast<float>(++answered), "a result");
-                },
-                {.in_flight = 1});
-            findings.expect(answered == (world.rank() == 0 ? ranks + 1 : 0), "results are missing");
-        },
-        test::limit);
+    test::on_ranks(ranks, [&](Group& world, test::Findings& findings) {
+        world.set_timeout(std::chrono::seconds(2));
+        int asked = 0, answered = 0;
+        float out = 0;
+        un::serve_replicas<float>(
+            world, 1, 1,
+            [&](std::span<const float> in, std::size_t) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                out = in[0] + 1;
+                return std::span<const float>(&out, 1);
+            },
+            [&](std::vector<float>& request) {
+                if (asked == ranks + 1) return un::Request::last;
+                request = {static_cast<float>(asked++)};
+                return un::Request::ready;
+            },
+            [&](std::span<const float> outputs) {
+                findings.expect(outputs[0] == static_cast<float>(++answered), "a result");
+            },
+            {.in_flight = 1});
+        findings.expect(answered == (world.rank() == 0 ? ranks + 1 : 0), "results are missing");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(what_is_no_request_ends_it_for_all) {

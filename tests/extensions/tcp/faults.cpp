@@ -163,38 +163,34 @@ BOOST_AUTO_TEST_CASE(another_host_by_the_loopback) { // the loopback has no rout
 
 BOOST_AUTO_TEST_CASE(strangers_change_nothing) {
     const test::NoSocketLeft left;
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            std::vector<un::detail::FileDescriptor> strangers;
-            const int port = test::port_of(group.endpoint().address());
-            const auto visit = [&](const void* words, std::size_t bytes) {
-                strangers.push_back(connected_to(port));
-                if (bytes != 0) static_cast<void>(::send(strangers.back().get(), words, bytes, MSG_NOSIGNAL) + 0);
-            };
-            const un::Blob hello = // it proves nothing
-                un::detail::TcpCall(1 - group.rank(), group.rank(), 2, 0).hello();
-            const auto all_kinds = [&] {
-                visit(nullptr, 0);
-                visit("GET / HTTP/1.0\r\n\r\n", 18);
-                visit(hello.data(), 20);
-                visit(hello.data(), hello.size());
-                visit(std::string(100'000, '\0').data(), 100'000);
-                connected_to(port).close();
-            };
-            all_kinds(); // before the two know each other
-            std::vector<float> data(5000, 1.0f);
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        std::vector<un::detail::FileDescriptor> strangers;
+        const int port = test::port_of(group.endpoint().address());
+        const auto visit = [&](const void* words, std::size_t bytes) {
+            strangers.push_back(connected_to(port));
+            if (bytes != 0) static_cast<void>(::send(strangers.back().get(), words, bytes, MSG_NOSIGNAL) + 0);
+        };
+        const un::Blob hello = // it proves nothing
+            un::detail::TcpCall(1 - group.rank(), group.rank(), 2, 0).hello();
+        const auto all_kinds = [&] {
+            visit(nullptr, 0);
+            visit("GET / HTTP/1.0\r\n\r\n", 18);
+            visit(hello.data(), 20);
+            visit(hello.data(), hello.size());
+            visit(std::string(100'000, '\0').data(), 100'000);
+            connected_to(port).close();
+        };
+        all_kinds(); // before the two know each other
+        std::vector<float> data(5000, 1.0f);
+        un::all_reduce(group, data);
+        for (int i = 0; i < 30; ++i) all_kinds();
+        for (int i = 0; i < 100; ++i) {
+            std::fill(data.begin(), data.end(), 1.0f);
             un::all_reduce(group, data);
-            for (int i = 0; i < 30; ++i) all_kinds();
-            for (int i = 0; i < 100; ++i) {
-                std::fill(data.begin(), data.end(), 1.0f);
-                un::all_reduce(group, data);
-            }
-            findings.expect(data[4999] == 2.0f, "sum");
-            findings.expect(group.endpoint().connections() == 1, "strangers are no peers");
-        },
-        test::limit);
+        }
+        findings.expect(data[4999] == 2.0f, "sum");
+        findings.expect(group.endpoint().connections() == 1, "strangers are no peers");
+    });
 }
 
 // A crowd that connects after a rank, before that rank is read, does not displace it.

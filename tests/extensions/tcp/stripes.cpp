@@ -56,25 +56,21 @@ BOOST_AUTO_TEST_CASE(the_same_bits_over_any_number_of_connections) {
         const test::Variable said(variable, std::to_string(connections));
         const test::NoSocketLeft left;
         std::vector<std::vector<float>> found;
-        test::Findings findings;
-        test::run(
-            3,
-            [&](Group& group) {
-                for (const std::size_t count : {0u, 5u, 1000u, 100'000u, 700'001u, 3'000'000u}) {
-                    std::vector<float> data(count);
-                    for (std::size_t i = 0; i < count; ++i)
-                        data[i] = 1.0f / static_cast<float>(i % 1000 + 3 * static_cast<std::size_t>(group.rank()) + 1);
-                    std::vector<float> ring = data;
-                    un::all_reduce(group, data);
-                    un::all_reduce(group, ring, un::Sum{}, un::RingSchedule{});
-                    if (group.rank() == 0) found.push_back(data), found.push_back(ring);
-                    if (count == 1000)
-                        findings.expect(group.endpoint().connections() <= 2, "small messages need one connection");
-                }
-                findings.expect(group.endpoint().connections() == static_cast<std::size_t>(2 * connections),
-                                "connections: " + std::to_string(group.endpoint().connections()));
-            },
-            test::limit);
+        test::on_ranks(3, [&](Group& group, test::Findings& findings) {
+            for (const std::size_t count : {0u, 5u, 1000u, 100'000u, 700'001u, 3'000'000u}) {
+                std::vector<float> data(count);
+                for (std::size_t i = 0; i < count; ++i)
+                    data[i] = 1.0f / static_cast<float>(i % 1000 + 3 * static_cast<std::size_t>(group.rank()) + 1);
+                std::vector<float> ring = data;
+                un::all_reduce(group, data);
+                un::all_reduce(group, ring, un::Sum{}, un::RingSchedule{});
+                if (group.rank() == 0) found.push_back(data), found.push_back(ring);
+                if (count == 1000)
+                    findings.expect(group.endpoint().connections() <= 2, "small messages need one connection");
+            }
+            findings.expect(group.endpoint().connections() == static_cast<std::size_t>(2 * connections),
+                            "connections: " + std::to_string(group.endpoint().connections()));
+        });
         if (connections == 1) one = found;
         BOOST_TEST_REQUIRE(found.size() == one.size());
         // None is NaN or zero.
@@ -118,38 +114,30 @@ BOOST_AUTO_TEST_CASE(many_in_flight_out_of_order) {
 
 BOOST_AUTO_TEST_CASE(what_was_sent_before_leaving_arrives_over_all_connections) {
     const test::Variable said(variable, "4");
-    test::Findings findings;
-    test::run(
-        3,
-        [&](Group& group) {
-            const std::vector<std::uint8_t> data = numbers(1'200'003, 1);
-            if (group.rank() == 0) return un::send(group, data, 2); // and ends
-            if (group.rank() == 1) return;                          // immediately
-            std::this_thread::sleep_for(50ms);
-            std::vector<std::uint8_t> in(data.size());
-            un::receive(group, in, 0);
-            findings.expect(in == data, "received");
-        },
-        test::limit);
+    test::on_ranks(3, [&](Group& group, test::Findings& findings) {
+        const std::vector<std::uint8_t> data = numbers(1'200'003, 1);
+        if (group.rank() == 0) return un::send(group, data, 2); // and ends
+        if (group.rank() == 1) return;                          // immediately
+        std::this_thread::sleep_for(50ms);
+        std::vector<std::uint8_t> in(data.size());
+        un::receive(group, in, 0);
+        findings.expect(in == data, "received");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_striped_step_does_not_allocate) {
     const test::Variable said(variable, "2");
-    test::Findings findings;
-    test::run(
-        2,
-        [&](Group& group) {
-            std::vector<float> large(300'000);
-            for (int i = 0; i < 100; ++i) un::all_reduce(group, large);
-            int without = 0; // see a_step_does_not_allocate
-            for (int i = 0; i < 100; ++i) {
-                const std::size_t before = unisono_test::allocations_of_thread();
-                un::all_reduce(group, large);
-                without += unisono_test::allocations_of_thread() == before;
-            }
-            findings.expect(without >= 25, "only " + std::to_string(without) + " of 100 steps do not allocate");
-        },
-        test::limit);
+    test::on_ranks(2, [&](Group& group, test::Findings& findings) {
+        std::vector<float> large(300'000);
+        for (int i = 0; i < 100; ++i) un::all_reduce(group, large);
+        int without = 0; // see a_step_does_not_allocate
+        for (int i = 0; i < 100; ++i) {
+            const std::size_t before = unisono_test::allocations_of_thread();
+            un::all_reduce(group, large);
+            without += unisono_test::allocations_of_thread() == before;
+        }
+        findings.expect(without >= 25, "only " + std::to_string(without) + " of 100 steps do not allocate");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(options) {
