@@ -1,6 +1,5 @@
 // Averages with neighbours, compared with the formula in double.
-#include "outcomes.hpp"
-#include "served.hpp"
+#include "ends.hpp"
 
 #include "unisono/extensions/updates/gossip.hpp"
 #include "unisono/trainer/trainer.hpp"
@@ -8,7 +7,6 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -20,42 +18,18 @@ namespace un = unisono;
 using namespace unisono_test;
 
 constexpr double rate = 0.05, momentum = 0.9;
-constexpr std::size_t most_ranks = 5;
-using Values = std::vector<double>;
-
-int seed_of(int update, int rank) { return 10 * update + rank; }
-
-struct Ends {
-    std::vector<Values> before, after; ///< the last synchronisation
-};
 
 Ends trained(int ranks, int updates, const un::Gossip& gossip) {
-    struct Shared {
-        std::array<std::array<double, served_count>, most_ranks> before, after;
-    };
-    const test::Shared<Shared> ends;
-    check_clean(outcomes(ranks, [&](auto& world) {
-        Bowl<double> model;
-        un::Trainer trainer{world, model, un::Sgd{.learning_rate = rate, .momentum = momentum}, gossip};
+    const auto step = [&](auto& trainer, auto& world) {
         for (int i = 0; i < updates; ++i) {
             // It takes part in the averages nevertheless.
             const bool none = world.rank() == 1 && i == 2;
             const auto report = none ? trainer.step() : trainer.step(seed_of(i, world.rank()));
             const bool alone = static_cast<std::uint64_t>(i) >= gossip.warm_up;
-            if (report.alone != alone || report.committed != (!alone || !none)) throw std::runtime_error("report");
+            expect(report.alone == alone && report.committed == (!alone || !none), "report");
         }
-        const auto rank = static_cast<std::size_t>(world.rank());
-        std::ranges::copy(model.values(), ends->before[rank].begin());
-        trainer.synchronise();
-        trainer.verify_replicas();
-        std::ranges::copy(model.values(), ends->after[rank].begin());
-    }));
-    Ends all;
-    for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
-        all.before.emplace_back(ends->before[rank].begin(), ends->before[rank].end());
-        all.after.emplace_back(ends->after[rank].begin(), ends->after[rank].end());
-    }
-    return all;
+    };
+    return ends_of(ranks, false, step, un::Sgd{.learning_rate = rate, .momentum = momentum}, gossip);
 }
 
 /// x = W (x - rate v), with W written out for each graph.
@@ -93,12 +67,6 @@ std::vector<Values> reference(int ranks, int updates, const un::Gossip& gossip) 
         x = std::move(next);
     }
     return x;
-}
-
-void check_near(const Values& found, const Values& expected) {
-    double worst = 0;
-    for (std::size_t i = 0; i < found.size(); ++i) worst = std::max(worst, std::abs(found[i] - expected[i]));
-    BOOST_TEST(worst <= 1e-12);
 }
 
 } // namespace

@@ -1,10 +1,11 @@
-// Shared by the tests of updates that servers make.
+// Shared by the tests of updates that servers make, or ranks on their own.
 #pragma once
 
 #include "unisono/core/memory.hpp"
 #include "unisono/extensions/updates/asynchronous.hpp"
 #include "unisono/model/model.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -19,26 +20,37 @@ namespace un = unisono;
 inline constexpr std::size_t served_count = 53;
 
 inline double served_initial(std::size_t i) { return std::cos(0.3 * static_cast<double>(i)); }
-/// The gradient of a quadratic whose minimum and curvature differ by batch.
+/// The gradient of a quadratic whose minimum and curvature differ by batch. With one curvature,
+/// means of parameters and steps by mean gradients would be the same.
 inline double served_slope(int seed, std::size_t i, double x) {
     return (1 + 0.1 * static_cast<double>((i + static_cast<std::size_t>(seed)) % 7)) *
            (x - std::sin(1.7 * seed + static_cast<double>(i)));
 }
 
-/// Parameters with gaps between them. A batch is a seed. A negative seed gives NaN in parameter 3.
+/// The batch of a worker's update.
+inline int seed_of(int update, int worker) { return 10 * update + worker; }
+
+/// The largest difference of two elements.
+inline double apart(const std::vector<double>& a, const std::vector<double>& b) {
+    double worst = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
+    return worst;
+}
+
+/// Parameters in ranges with gaps between them, or in one range in the group's memory. A batch is a
+/// seed. A negative seed gives NaN in parameter 3.
 template <class T>
 struct Bowl {
     static constexpr std::array<std::size_t, 4> sizes = {20, 1, 0, 32};
+    un::Memory<T> memory;
     std::vector<std::vector<T>> pieces, gradient_pieces;
     std::vector<std::span<T>> spans, gradient_spans;
 
-    Bowl() {
-        std::size_t at = 0;
-        for (const std::size_t n : sizes) {
-            spans.push_back(pieces.emplace_back(n));
-            gradient_spans.push_back(gradient_pieces.emplace_back(n));
-            for (T& x : spans.back()) x = static_cast<T>(served_initial(at++));
-        }
+    Bowl() { lay(); }
+    template <class World>
+    Bowl(World& world, bool in_one_piece) {
+        if (in_one_piece) memory = world.template allocate<T>(2 * served_count);
+        lay();
     }
     Bowl(const Bowl&) = delete;
     Bowl& operator=(const Bowl&) = delete;
@@ -58,6 +70,21 @@ struct Bowl {
         std::vector<T> all;
         for (const auto& one : spans) all.insert(all.end(), one.begin(), one.end());
         return all;
+    }
+
+private:
+    void lay() {
+        std::size_t at = 0;
+        for (const std::size_t n : sizes) {
+            if (memory.size() != 0) {
+                spans.push_back({memory.data() + at, n});
+                gradient_spans.push_back({memory.data() + served_count + at, n});
+            } else {
+                spans.push_back(pieces.emplace_back(n));
+                gradient_spans.push_back(gradient_pieces.emplace_back(n));
+            }
+            for (T& x : spans.back()) x = static_cast<T>(served_initial(at++));
+        }
     }
 };
 

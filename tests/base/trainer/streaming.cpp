@@ -1,6 +1,5 @@
 // Fragments that are synchronised in turn, compared with the formula in double.
-#include "outcomes.hpp"
-#include "served.hpp"
+#include "ends.hpp"
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/extensions/updates/streaming_diloco.hpp"
@@ -24,37 +23,14 @@ using namespace unisono_test;
 
 constexpr double rate = 0.05, momentum = 0.9, outer_rate = 0.6, outer_momentum = 0.8;
 constexpr un::Sgd outer = {.learning_rate = outer_rate, .momentum = outer_momentum, .nesterov = true};
-using Values = std::vector<double>;
 using Streaming = un::StreamingDiloco<>;
-
-int seed_of(int update, int rank) { return 10 * update + rank; }
-
-struct Ends {
-    std::vector<Values> before, after; ///< the last synchronisation
-};
 
 template <class Update>
 Ends trained(int ranks, int updates, const Update& update) {
-    struct Shared {
-        std::array<std::array<double, served_count>, 3> before, after;
-    };
-    const test::Shared<Shared> ends;
-    check_clean(outcomes(ranks, [&](auto& world) {
-        Bowl<double> model;
-        un::Trainer trainer{world, model, un::Sgd{.learning_rate = rate, .momentum = momentum}, update};
+    const auto step = [&](auto& trainer, auto& world) {
         for (int i = 0; i < updates; ++i) trainer.step(seed_of(i, world.rank()));
-        const auto rank = static_cast<std::size_t>(world.rank());
-        std::ranges::copy(model.values(), ends->before[rank].begin());
-        trainer.synchronise();
-        trainer.verify_replicas();
-        std::ranges::copy(model.values(), ends->after[rank].begin());
-    }));
-    Ends all;
-    for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
-        all.before.emplace_back(ends->before[rank].begin(), ends->before[rank].end());
-        all.after.emplace_back(ends->after[rank].begin(), ends->after[rank].end());
-    }
-    return all;
+    };
+    return ends_of(ranks, false, step, un::Sgd{.learning_rate = rate, .momentum = momentum}, update);
 }
 
 /// Douillard et al. 2025, algorithm 2: element i is in fragment f, which is sent at t and arrives
@@ -109,12 +85,6 @@ Ends reference(int ranks, std::uint64_t updates, const Streaming& policy) {
     for (std::size_t i = 0; i < served_count; ++i) set_out(i), arrive(i, 0);
     ends.after = x;
     return ends;
-}
-
-void check_near(const Values& found, const Values& expected) {
-    double worst = 0;
-    for (std::size_t i = 0; i < found.size(); ++i) worst = std::max(worst, std::abs(found[i] - expected[i]));
-    BOOST_TEST(worst <= 1e-12);
 }
 
 /// A trainer ends after the given number of updates, whatever is in flight then. The world

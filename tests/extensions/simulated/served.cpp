@@ -1,5 +1,5 @@
-// Updates that servers make, in virtual time: compared with their formulas, replayed from a seed,
-// and within the bound that SSP promises.
+// Updates that servers make, or ranks in common, in virtual time: compared with their formulas,
+// replayed from a seed, and within the bound that SSP promises.
 #include "../../base/trainer/served.hpp"
 
 #include <unisono/simulate.hpp>
@@ -12,8 +12,10 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace un = unisono;
@@ -31,8 +33,6 @@ un::SimulationOptions network(std::uint64_t seed) {
     return options;
 }
 
-int seed_of(int update, int worker) { return 10 * update + worker; }
-
 /// The report of one worker's update.
 struct Told {
     int worker = 0;
@@ -46,6 +46,12 @@ struct Course {
     un::SimulationReport simulation = {};
 };
 
+template <class Update>
+int workers_of(int ranks, const Update& update) {
+    if constexpr (std::is_same_v<Update, un::Hogwild>) return ranks;
+    else return ranks - update.servers;
+}
+
 /// `updates` of each worker. Rank r takes r + 1 times as long to compute.
 template <class Update>
 Course trained(int ranks, int updates, std::uint64_t seed, const Update& update) {
@@ -56,7 +62,7 @@ Course trained(int ranks, int updates, std::uint64_t seed, const Update& update)
         un::Trainer trainer{world, model, un::Sgd{.learning_rate = rate, .momentum = momentum}, update};
         const int worker = world.rank();
         for (int i = 0; i < updates; ++i) {
-            if (worker < ranks - update.servers) world.endpoint().compute(20'000 * (worker + 1));
+            if (worker < workers_of(ranks, update)) world.endpoint().compute(20'000 * (worker + 1));
             const un::UpdateReport report = trainer.step(seed_of(i, worker));
             if (report.micro_batches != 0) course.told.push_back({worker, i, report});
         }
@@ -67,16 +73,19 @@ Course trained(int ranks, int updates, std::uint64_t seed, const Update& update)
     return course;
 }
 
-/// The updates of one server in order. The workers' reports determine what each worker read.
-std::vector<double> replayed(std::vector<Told> told, double lambda) {
+/// The updates in order, each by the velocity of all workers, or by its worker's own. The workers'
+/// reports determine what each worker read.
+std::vector<double> replayed(std::vector<Told> told, double lambda, bool own_velocity) {
     std::sort(told.begin(), told.end(), [](const Told& a, const Told& b) { return a.report.number < b.report.number; });
     std::vector<std::vector<double>> x(1, std::vector<double>(served_count));
     for (std::size_t i = 0; i < served_count; ++i) x[0][i] = served_initial(i);
-    std::vector<double> velocity(served_count);
+    std::map<int, std::vector<double>> velocities;
     for (std::size_t n = 0; n < told.size(); ++n) {
         BOOST_REQUIRE_EQUAL(told[n].report.number, n + 1); // one update each, none skipped
         const std::size_t read = n - told[n].report.staleness;
         std::vector<double> next = x[n];
+        std::vector<double>& velocity = velocities[own_velocity ? told[n].worker : 0];
+        velocity.resize(served_count);
         for (std::size_t i = 0; i < served_count; ++i) {
             double g = served_slope(seed_of(told[n].update, told[n].worker), i, x[read][i]);
             g += lambda * g * g * (x[n][i] - x[read][i]);
@@ -86,12 +95,6 @@ std::vector<double> replayed(std::vector<Told> told, double lambda) {
         x.push_back(std::move(next));
     }
     return x.back();
-}
-
-double apart(const std::vector<double>& a, const std::vector<double>& b) {
-    double worst = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
-    return worst;
 }
 
 /// If every push is answered immediately, a worker has read the result of its own last update.
@@ -106,17 +109,41 @@ void check_read_at_once(const std::vector<Told>& told, int workers) {
 
 template <class Update>
 void check_formula(const Update& update, double lambda, bool at_once) {
+    constexpr bool in_common = std::is_same_v<Update, un::Hogwild>;
+    const int workers = workers_of(4, update);
     for (const std::uint64_t seed : {1u, 2u}) {
         const Course course = trained(4, 12, seed, update);
-        BOOST_TEST(course.told.size() == 36u);
-        if (at_once) check_read_at_once(course.told, 3);
-        const auto expected = replayed(course.told, lambda);
-        std::uint64_t most = 0;
-        for (const Told& one : course.told) most = std::max(most, one.report.staleness);
+        BOOST_TEST(course.told.size() == static_cast<std::size_t>(12 * workers));
+        if (at_once) check_read_at_once(course.told, workers);
+        const auto expected = replayed(course.told, lambda, in_common);
+        std::uint64_t most = 0, ahead = 0;
+        for (const Told& one : course.told) {
+            most = std::max(most, one.report.staleness);
+            ahead = std::max(ahead, one.report.ahead);
+        }
         BOOST_TEST(most >= 2u); // otherwise this tests nothing
+        if (in_common) BOOST_TEST(ahead >= 2u);
         for (const auto& end : course.ends) BOOST_TEST(apart(end, expected) <= 1e-12);
-        if (lambda != 0) BOOST_TEST(apart(expected, replayed(course.told, 0)) > 1e-3);
+        if (lambda != 0) BOOST_TEST(apart(expected, replayed(course.told, 0, in_common)) > 1e-3);
     }
+}
+
+template <class Update>
+void check_replay(int ranks, const Update& update) {
+    const Course first = trained(ranks, 10, 5, update);
+    const Course again = trained(ranks, 10, 5, update);
+    const Course other = trained(ranks, 10, 6, update);
+    const auto order = [](const Course& course) {
+        std::vector<std::uint64_t> order_of;
+        for (const Told& one : course.told)
+            order_of.push_back(100 * one.report.number + static_cast<std::uint64_t>(one.worker));
+        return order_of;
+    };
+    BOOST_TEST((first.simulation == again.simulation));
+    BOOST_TEST((first.ends == again.ends));
+    BOOST_TEST(order(first) == order(again));
+    BOOST_TEST(order(first) != order(other));
+    BOOST_TEST((first.ends != other.ends));
 }
 
 } // namespace
@@ -133,23 +160,13 @@ BOOST_AUTO_TEST_CASE(bounded_staleness_is_its_formula) {
     check_formula(un::BoundedStaleness{.staleness = 2}, 0, false);
 }
 
+BOOST_AUTO_TEST_CASE(common_parameters_are_their_formula) {
+    for (const bool loses_none : {true, false}) check_formula(un::Hogwild{loses_none}, 0, false);
+}
+
 BOOST_AUTO_TEST_CASE(a_seed_replays_the_run_and_another_has_another_order) {
-    for (const int servers : {1, 2}) {
-        const un::Asynchronous update{.servers = servers};
-        const Course first = trained(3 + servers, 10, 5, update);
-        const Course again = trained(3 + servers, 10, 5, update);
-        const Course other = trained(3 + servers, 10, 6, update);
-        const auto order = [](const Course& course) {
-            std::vector<std::uint64_t> numbers;
-            for (const Told& one : course.told) numbers.push_back(one.report.number);
-            return numbers;
-        };
-        BOOST_TEST((first.simulation == again.simulation));
-        BOOST_TEST((first.ends == again.ends));
-        BOOST_TEST(order(first) == order(again));
-        BOOST_TEST(order(first) != order(other));
-        BOOST_TEST((first.ends != other.ends));
-    }
+    for (const int servers : {1, 2}) check_replay(3 + servers, un::Asynchronous{.servers = servers});
+    check_replay(3, un::Hogwild{});
 }
 
 BOOST_AUTO_TEST_CASE(a_bound_that_nobody_reaches_is_asynchronous) {
@@ -209,13 +226,13 @@ Seen seen(const un::BoundedStaleness& update, std::uint64_t seed) {
 }
 
 template <class Update>
-void check_crash(const Update& update, int rank) {
+void check_crash(int ranks, const Update& update, int rank) {
     un::SimulationOptions options = network(3);
     options.crashes = {{.rank = rank, .at_ns = 900'000}};
     int heard = 0;
     BOOST_CHECK_THROW(
         un::simulate(
-            4, options,
+            ranks, options,
             [&](auto& world) {
                 Bowl<double> model;
                 try {
@@ -228,7 +245,7 @@ void check_crash(const Update& update, int rank) {
                 }
             }),
         un::error);
-    BOOST_TEST(heard == 3);
+    BOOST_TEST(heard == ranks - 1);
 }
 
 } // namespace
@@ -351,9 +368,10 @@ BOOST_AUTO_TEST_CASE(
 
 BOOST_AUTO_TEST_CASE(a_rank_that_crashes_ends_the_training_of_all) {
     for (const int rank : {1, 3}) { // a worker, a server
-        check_crash(un::Asynchronous{}, rank);
-        check_crash(un::BoundedStaleness{.staleness = 0, .servers = 2}, rank);
+        check_crash(4, un::Asynchronous{}, rank);
+        check_crash(4, un::BoundedStaleness{.staleness = 0, .servers = 2}, rank);
     }
+    for (const int rank : {0, 2}) check_crash(3, un::Hogwild{}, rank);
 }
 
 namespace {
@@ -413,6 +431,39 @@ BOOST_AUTO_TEST_CASE(a_compensation_that_is_not_finite_changes_nothing) {
             const bool says = told.find("the sum of the gradients of parameter 1") != std::string::npos;
             BOOST_TEST(says == (action == un::OnOffence::stop), told);
         }
+}
+
+// The counts of a training that went back do not include what it has undone.
+BOOST_AUTO_TEST_CASE(common_parameters_go_back_to_fresh_ones) {
+    constexpr int workers = 3;
+    un::simulate(workers, network(3), [&](auto& world) {
+        Bowl<double> model;
+        un::Trainer trainer{world, model, un::Sgd{.learning_rate = rate}, un::Hogwild{}};
+        const auto train = [&](int count) {
+            std::uint64_t most = 0;
+            for (int i = 0; i < count; ++i) {
+                world.endpoint().compute(20'000);
+                const auto report = trainer.step(seed_of(i, world.rank()));
+                most = std::max({most, report.staleness, report.ahead});
+            }
+            return most;
+        };
+        train(4);
+        trainer.synchronise();
+        const auto kept = model.pieces;
+        const auto progress = trainer.progress();
+        const auto synchronisations = trainer.state().update_run().synchronisations();
+        train(3 + 5 * world.rank());
+        for (std::size_t i = 0; i < kept.size(); ++i) std::copy(kept[i].begin(), kept[i].end(), model.spans[i].begin());
+        trainer.state().update_run().restore(synchronisations);
+        trainer.restore(progress);
+        BOOST_TEST(train(1) < static_cast<std::uint64_t>(workers)); // each of them makes one update
+        trainer.synchronise();
+        const un::Staleness& counted = trainer.state().update_run().staleness().last();
+        BOOST_TEST(counted.gradients == static_cast<std::uint64_t>(workers));
+        BOOST_TEST(counted.most < static_cast<std::uint64_t>(workers));
+        BOOST_TEST(counted.most_ahead <= 1u);
+    });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,7 +2,7 @@
 // many ranks as there are workers. It is valid for BoundedStaleness without staleness, for
 // BackupWorkers without backups, and for the others with one worker. several_workers.cpp has more
 // workers. The result of several workers with stale gradients depends on timing:
-// tests/extensions/simulated/served.cpp and hogwild.cpp replay it.
+// tests/extensions/simulated/served.cpp replays it.
 #include "matrix.hpp"
 
 #include "unisono/extensions/updates/asynchronous.hpp"
