@@ -1,9 +1,7 @@
 // The states of operations, and which operation gets which.
 #include "support/allocation_counter.hpp"
 
-#include <unisono/group/group.hpp>
 #include <unisono/group/group_state.hpp>
-#include <unisono/transport/in_process.hpp>
 #include <unisono/unisono.hpp>
 
 #include <boost/test/unit_test.hpp>

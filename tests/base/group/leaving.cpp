@@ -1,8 +1,5 @@
 // No rank blames a rank that has received everything and leaves, whatever the others are doing at
 // that time.
-#include "unisono/group/run.hpp"
-#include "unisono/transport/in_process.hpp"
-#include "unisono/transport/shared_memory.hpp"
 #include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>

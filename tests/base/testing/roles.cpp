@@ -3,7 +3,6 @@
 
 #include "support/owners_or_all.hpp"
 #include "unisono/extensions/sharded/policies.hpp"
-#include "unisono/sharding/sharding.hpp"
 #include "unisono/testing/sharding_laws.hpp"
 #include "unisono/testing/weighing_laws.hpp"
 #include "unisono/unisono.hpp"

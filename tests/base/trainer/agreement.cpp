@@ -4,13 +4,8 @@
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
-#include "unisono/data/data.hpp"
-#include "unisono/model/model.hpp"
-#include "unisono/optimizer/adam.hpp"
-#include "unisono/reducer/scheduled.hpp"
-#include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/hashes.hpp"
-#include "unisono/trainer/trainer.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -2,15 +2,8 @@
 #include "models.hpp"
 #include "outcomes.hpp"
 
-#include "unisono/accumulation/accumulation.hpp"
-#include "unisono/guard/guard.hpp"
-#include "unisono/optimizer/adam.hpp"
-#include "unisono/reducer/parameter_server.hpp"
-#include "unisono/reducer/scheduled.hpp"
 #include "unisono/reproducible.hpp"
-#include "unisono/sampler/samplers.hpp"
-#include "unisono/sharding/sharding.hpp"
-#include "unisono/trainer/trainer.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -47,13 +40,20 @@ void check_all(const std::vector<Outcome>& all, un::ErrorCode code, const std::v
     }
 }
 
-template <class... Policies>
-std::vector<Outcome> fit_outcomes(int ranks, const un::FitOptions& options, std::size_t samples, Policies... policies) {
+/// Each rank calls call(trainer, rank).
+template <class Call, class... Policies>
+std::vector<Outcome> called(int ranks, Call call, Policies... policies) {
     return outcomes(ranks, [&](auto& world) {
         SumOfOutputs<float> model(3);
         un::Trainer trainer{world, model, policies...};
-        trainer.fit(rows(samples), quiet(options));
+        call(trainer, world.rank());
     });
+}
+
+template <class... Policies>
+std::vector<Outcome> fit_outcomes(int ranks, const un::FitOptions& options, std::size_t samples, Policies... policies) {
+    return called(
+        ranks, [&](auto& trainer, int) { trainer.fit(rows(samples), quiet(options)); }, policies...);
 }
 
 /// As SumOfOutputs, but one rank makes a mistake in one of its calls.
@@ -110,35 +110,33 @@ BOOST_AUTO_TEST_SUITE(bad_input)
 
 BOOST_AUTO_TEST_CASE(hyperparameters) {
     for (const int ranks : {1, 3}) {
-        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::Sgd{.learning_rate = no_number}),
-                  un::ErrorCode::bad_input, {"Sgd", "learning_rate", "nan"});
-        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::Sgd{.momentum = -1}), un::ErrorCode::bad_input,
-                  {"momentum", "-1"});
-        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::WarmupRate{.updates = 0}), un::ErrorCode::bad_input,
-                  {"WarmupRate.updates"});
-        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::RingReducer{.chunk_bytes = 0}),
-                  un::ErrorCode::bad_input, {"RingReducer.chunk_bytes"});
-        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::ParameterServerReducer{.servers = ranks + 1}),
-                  un::ErrorCode::bad_input, {"servers", std::to_string(ranks + 1)});
-        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::ParameterServerReducer{.servers = 0}),
-                  un::ErrorCode::bad_input, {"servers"});
-        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::Buckets{.first_bytes = 0}), un::ErrorCode::bad_input,
-                  {"Buckets.first_bytes"});
+        const auto refused = [&](const auto& policy, const std::vector<std::string>& words) {
+            check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, policy), un::ErrorCode::bad_input, words);
+        };
+        refused(un::Sgd{.learning_rate = no_number}, {"Sgd", "learning_rate", "nan"});
+        refused(un::Sgd{.momentum = -1}, {"momentum", "-1"});
+        refused(un::WarmupRate{.updates = 0}, {"WarmupRate.updates"});
+        refused(un::RingReducer{.chunk_bytes = 0}, {"RingReducer.chunk_bytes"});
+        refused(un::ParameterServerReducer{.servers = ranks + 1}, {"servers", std::to_string(ranks + 1)});
+        refused(un::ParameterServerReducer{.servers = 0}, {"servers"});
+        refused(un::Buckets{.first_bytes = 0}, {"Buckets.first_bytes"});
     }
 }
 
 BOOST_AUTO_TEST_CASE(sizes) {
     for (const int ranks : {1, 2, 3}) {
-        check_all(fit_outcomes(ranks, {.batch_size = 2}, 0), un::ErrorCode::bad_input, {"data set is empty"});
-        check_all(fit_outcomes(ranks, {.batch_size = 21}, 20), un::ErrorCode::bad_input, {"batch_size", "21", "20"});
-        check_all(fit_outcomes(ranks, {.batch_size = 0}, 20), un::ErrorCode::bad_input, {"FitOptions.batch_size"});
-        check_all(fit_outcomes(ranks, {.batch_size = -4}, 20), un::ErrorCode::bad_input, {"batch_size", "-4"});
-        check_all(fit_outcomes(ranks, {.epochs = 0, .batch_size = 2}, 20), un::ErrorCode::bad_input, {"epochs"});
-        check_all(fit_outcomes(ranks, {.epochs = -1, .batch_size = 2}, 20), un::ErrorCode::bad_input, {"epochs", "-1"});
-        check_all(fit_outcomes(ranks, {.batch_size = std::numeric_limits<std::int64_t>::max()}, 20),
-                  un::ErrorCode::bad_input, {"batch_size"});
-        check_all(fit_outcomes(ranks, {.batch_size = 2, .start = un::Position{un::Epoch{0}, 21}}, 20),
-                  un::ErrorCode::bad_input, {"21"});
+        const auto refused = [&](const un::FitOptions& options, std::size_t samples,
+                                 const std::vector<std::string>& words) {
+            check_all(fit_outcomes(ranks, options, samples), un::ErrorCode::bad_input, words);
+        };
+        refused({.batch_size = 2}, 0, {"data set is empty"});
+        refused({.batch_size = 21}, 20, {"batch_size", "21", "20"});
+        refused({.batch_size = 0}, 20, {"FitOptions.batch_size"});
+        refused({.batch_size = -4}, 20, {"batch_size", "-4"});
+        refused({.epochs = 0, .batch_size = 2}, 20, {"epochs"});
+        refused({.epochs = -1, .batch_size = 2}, 20, {"epochs", "-1"});
+        refused({.batch_size = std::numeric_limits<std::int64_t>::max()}, 20, {"batch_size"});
+        refused({.batch_size = 2, .start = un::Position{un::Epoch{0}, 21}}, 20, {"21"});
     }
 }
 
@@ -225,24 +223,16 @@ BOOST_AUTO_TEST_CASE(tokens_counted_late) {
 }
 
 BOOST_AUTO_TEST_CASE(options_that_differ) {
-    const auto all = outcomes(3, [&](auto& world) {
-        SumOfOutputs<float> model(3);
-        un::Trainer trainer{world, model};
-        trainer.fit(rows(world.rank() == 2 ? 18 : 20), quiet({.batch_size = 2}));
-    });
-    check_all(all, un::ErrorCode::mismatch, {"data.size()", "18", "20", "rank 2"});
-    const auto seeds = outcomes(3, [&](auto& world) {
-        SumOfOutputs<float> model(3);
-        un::Trainer trainer{world, model};
-        trainer.fit(rows(), quiet({.batch_size = 2, .seed = world.rank() == 1 ? 8u : 7u}));
-    });
-    check_all(seeds, un::ErrorCode::mismatch, {"FitOptions.seed is 8 on rank 1", "7"});
+    check_all(
+        called(3, [](auto& trainer, int rank) { trainer.fit(rows(rank == 2 ? 18 : 20), quiet({.batch_size = 2})); }),
+        un::ErrorCode::mismatch, {"data.size()", "18", "20", "rank 2"});
+    const auto with_seed = [](auto& trainer, int rank) {
+        trainer.fit(rows(), quiet({.batch_size = 2, .seed = rank == 1 ? 8u : 7u}));
+    };
+    check_all(called(3, with_seed), un::ErrorCode::mismatch, {"FitOptions.seed is 8 on rank 1", "7"});
     // Only one rank finds its options bad. The others are told.
-    const auto one = outcomes(3, [&](auto& world) {
-        SumOfOutputs<float> model(3);
-        un::Trainer trainer{world, model};
-        trainer.fit(rows(), quiet({.batch_size = world.rank() == 1 ? -1 : 2}));
-    });
+    const auto one =
+        called(3, [](auto& trainer, int rank) { trainer.fit(rows(), quiet({.batch_size = rank == 1 ? -1 : 2})); });
     check_all(one, un::ErrorCode::bad_input, {"FitOptions.batch_size"});
     BOOST_TEST(one[0].rank == 1);
     BOOST_TEST(one[2].says("rank 1"));
@@ -565,25 +555,16 @@ BOOST_AUTO_TEST_CASE(without_a_guard_a_nan_spreads) {
 }
 
 BOOST_AUTO_TEST_CASE(evaluation) {
-    const auto feed = [](auto&, const auto&, un::MeanMetric&) {};
-    const auto empty = outcomes(2, [&](auto& world) {
-        SumOfOutputs<float> model(3);
-        un::Trainer trainer{world, model};
-        trainer.evaluate(rows(0), {}, feed, un::MeanMetric{});
-    });
-    check_all(empty, un::ErrorCode::bad_input, {"data set is empty"});
-    const auto differ = outcomes(2, [&](auto& world) {
-        SumOfOutputs<float> model(3);
-        un::Trainer trainer{world, model};
-        trainer.evaluate(rows(world.rank() == 0 ? 20 : 10), {.batch_size = 4}, feed, un::MeanMetric{});
-    });
-    check_all(differ, un::ErrorCode::mismatch, {"data.size()", "rank 1"});
-    const auto batch = outcomes(2, [&](auto& world) {
-        SumOfOutputs<float> model(3);
-        un::Trainer trainer{world, model};
-        trainer.evaluate(rows(), {.batch_size = 0}, feed, un::MeanMetric{});
-    });
-    check_all(batch, un::ErrorCode::bad_input, {"EvaluateOptions.batch_size"});
+    const auto evaluated = [](std::size_t samples, std::size_t samples_of_rank_1, const un::EvaluateOptions& options) {
+        return called(2, [=](auto& trainer, int rank) {
+            trainer.evaluate(
+                rows(rank == 0 ? samples : samples_of_rank_1), options, [](auto&, const auto&, un::MeanMetric&) {},
+                un::MeanMetric{});
+        });
+    };
+    check_all(evaluated(0, 0, {}), un::ErrorCode::bad_input, {"data set is empty"});
+    check_all(evaluated(20, 10, {.batch_size = 4}), un::ErrorCode::mismatch, {"data.size()", "rank 1"});
+    check_all(evaluated(20, 20, {.batch_size = 0}), un::ErrorCode::bad_input, {"EvaluateOptions.batch_size"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -4,18 +4,12 @@
 #include "outcomes.hpp"
 #include "support/allocation_counter.hpp"
 
-#include "unisono/accumulation/accumulation.hpp"
 #include "unisono/extensions/automatic/reducer.hpp"
 #include "unisono/extensions/observe/classification.hpp"
 #include "unisono/extensions/updates/asynchronous.hpp"
 #include "unisono/extensions/updates/hogwild.hpp"
-#include "unisono/reducer/parameter_server.hpp"
-#include "unisono/reducer/scheduled.hpp"
-#include "unisono/sampler/samplers.hpp"
-#include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/reproducible.hpp"
-#include "unisono/trainer/trainer.hpp"
-#include "unisono/update/averaging.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -4,10 +4,6 @@
 #include "outcomes.hpp"
 
 #include "support/owners_or_all.hpp"
-#include "unisono/guard/clipping.hpp"
-#include "unisono/guard/guard.hpp"
-#include "unisono/sharding/sharding.hpp"
-#include "unisono/trainer/trainer.hpp"
 #include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -4,9 +4,6 @@
 #include "outcomes.hpp"
 
 #include "support/owners_or_all.hpp"
-#include "unisono/optimizer/adam.hpp"
-#include "unisono/reducer/parameter_server.hpp"
-#include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/hashes.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/verify_reproducible.hpp"

@@ -3,12 +3,7 @@
 #include "outcomes.hpp"
 
 #include "unisono/extensions/master_weights/master_weights.hpp"
-#include "unisono/guard/clipping.hpp"
-#include "unisono/guard/loss_scaling.hpp"
-#include "unisono/model/with_loss.hpp"
-#include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/hashes.hpp"
-#include "unisono/trainer/trainer.hpp"
 #include "unisono/unisono.hpp"
 #include "unisono/updates.hpp"
 

@@ -4,15 +4,9 @@
 #include "unisono/extensions/compression/cast.hpp"
 #include "unisono/extensions/compression/int8.hpp"
 #include "unisono/extensions/updates/asynchronous.hpp"
-#include "unisono/guard/clipping.hpp"
-#include "unisono/guard/guard.hpp"
-#include "unisono/guard/loss_scaling.hpp"
-#include "unisono/model/model.hpp"
-#include "unisono/reducer/scheduled.hpp"
 #include "unisono/sharded.hpp"
-#include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/reproducible.hpp"
-#include "unisono/trainer/trainer.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 

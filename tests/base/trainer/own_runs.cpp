@@ -1,12 +1,6 @@
 // Reducers and compressions of a program's own that ask no more of the trainer than their concepts
 // say, and sums whose memory changes between updates.
-#include "unisono/group/run.hpp"
-#include "unisono/layout/owners.hpp"
-#include "unisono/model/model.hpp"
-#include "unisono/optimizer/sgd.hpp"
-#include "unisono/reducer/scheduled.hpp"
-#include "unisono/trainer/trainer.hpp"
-#include "unisono/transport/in_process.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 

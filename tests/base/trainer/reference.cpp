@@ -3,13 +3,7 @@
 #include "support/reference.hpp"
 #include "models.hpp"
 
-#include "unisono/accumulation/accumulation.hpp"
-#include "unisono/group/run.hpp"
-#include "unisono/optimizer/adam.hpp"
-#include "unisono/reducer/scheduled.hpp"
-#include "unisono/sampler/samplers.hpp"
-#include "unisono/trainer/trainer.hpp"
-#include "unisono/transport/in_process.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 

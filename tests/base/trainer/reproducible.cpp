@@ -4,18 +4,10 @@
 #include "outcomes.hpp"
 
 #include "support/owners_or_all.hpp"
-#include "unisono/accumulation/accumulation.hpp"
 #include "unisono/automatic.hpp"
 #include "unisono/extensions/automatic/reducer.hpp"
-#include "unisono/guard/clipping.hpp"
-#include "unisono/guard/guard.hpp"
-#include "unisono/optimizer/adam.hpp"
-#include "unisono/reducer/parameter_server.hpp"
-#include "unisono/reducer/scheduled.hpp"
-#include "unisono/sampler/samplers.hpp"
-#include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/reproducible.hpp"
-#include "unisono/trainer/trainer.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 

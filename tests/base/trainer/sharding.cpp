@@ -4,15 +4,9 @@
 
 #include "support/owners_or_all.hpp"
 #include "support/skip.hpp"
-#include "unisono/accumulation/accumulation.hpp"
 #include "unisono/automatic.hpp"
 #include "unisono/extensions/automatic/reducer.hpp"
-#include "unisono/guard/guard.hpp"
-#include "unisono/optimizer/adagrad.hpp"
-#include "unisono/optimizer/adam.hpp"
-#include "unisono/optimizer/rmsprop.hpp"
-#include "unisono/reducer/scheduled.hpp"
-#include "unisono/trainer/trainer.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 

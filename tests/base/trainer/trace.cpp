@@ -3,10 +3,8 @@
 #include "outcomes.hpp"
 #include "support/folder.hpp"
 
-#include "unisono/accumulation/accumulation.hpp"
 #include "unisono/extensions/trainers/trace.hpp"
-#include "unisono/trainer/trainer.hpp"
-#include "unisono/update/averaging.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>

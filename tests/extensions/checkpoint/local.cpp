@@ -7,12 +7,7 @@
 #include "unisono/extensions/updates/gossip.hpp"
 #include "unisono/extensions/updates/hogwild.hpp"
 #include "unisono/extensions/updates/streaming_diloco.hpp"
-#include "unisono/group/run.hpp"
-#include "unisono/optimizer/adam.hpp"
-#include "unisono/sampler/samplers.hpp"
-#include "unisono/trainer/trainer.hpp"
-#include "unisono/transport/in_process.hpp"
-#include "unisono/update/averaging.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -2,11 +2,7 @@
 #include "../../support/folder.hpp"
 
 #include "unisono/extensions/checkpoint/checkpoints.hpp"
-#include "unisono/group/run.hpp"
-#include "unisono/optimizer/adam.hpp"
-#include "unisono/sharding/sharding.hpp"
-#include "unisono/trainer/trainer.hpp"
-#include "unisono/transport/in_process.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -4,15 +4,9 @@
 #include "training.hpp"
 
 #include "support/owners_or_all.hpp"
-#include "unisono/core/random.hpp"
-#include "unisono/data/data.hpp"
 #include "unisono/extensions/checkpoint/checkpoints.hpp"
-#include "unisono/optimizer/adagrad.hpp"
-#include "unisono/optimizer/adam.hpp"
-#include "unisono/optimizer/rmsprop.hpp"
 #include "unisono/trainer/hashes.hpp"
 #include "unisono/trainer/reproducible.hpp"
-#include "unisono/trainer/trainer.hpp"
 #include "unisono/unisono.hpp"
 
 #include <array>

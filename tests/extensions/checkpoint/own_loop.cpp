@@ -1,21 +1,15 @@
 // A 16-bit model without names, in a loop of the user's own.
 #include "training.hpp"
 
-#include "unisono/data/data.hpp"
 #include "unisono/extensions/checkpoint/checkpoints.hpp"
 #include "unisono/extensions/compression/cast.hpp"
 #include "unisono/extensions/compression/one_bit.hpp"
 #include "unisono/extensions/compression/power_sgd.hpp"
 #include "unisono/extensions/compression/top_k.hpp"
 #include "unisono/extensions/master_weights/master_weights.hpp"
-#include "unisono/group/run.hpp"
-#include "unisono/optimizer/adam.hpp"
-#include "unisono/sampler/samplers.hpp"
-#include "unisono/sharding/sharding.hpp"
 #include "unisono/trainer/hashes.hpp"
 #include "unisono/trainer/reproducible.hpp"
-#include "unisono/trainer/trainer.hpp"
-#include "unisono/transport/in_process.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -4,12 +4,9 @@
 #include "base/trainer/outcomes.hpp"
 #include "extensions/sharding/network.hpp"
 
-#include "unisono/accumulation/accumulation.hpp"
 #include "unisono/extensions/compression/cast.hpp"
-#include "unisono/reducer/parameter_server.hpp"
-#include "unisono/reducer/scheduled.hpp"
 #include "unisono/sharded.hpp"
-#include "unisono/trainer/trainer.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -2,7 +2,6 @@
 #include "../../base/trainer/models.hpp"
 #include "../../base/trainer/outcomes.hpp"
 
-#include "unisono/accumulation/accumulation.hpp"
 #include "unisono/extensions/compression/adasum.hpp"
 #include "unisono/extensions/compression/cast.hpp"
 #include "unisono/extensions/compression/fp8.hpp"
@@ -10,12 +9,7 @@
 #include "unisono/extensions/compression/one_bit.hpp"
 #include "unisono/extensions/compression/power_sgd.hpp"
 #include "unisono/extensions/compression/top_k.hpp"
-#include "unisono/guard/clipping.hpp"
-#include "unisono/guard/guard.hpp"
-#include "unisono/guard/loss_scaling.hpp"
-#include "unisono/reducer/scheduled.hpp"
-#include "unisono/trainer/trainer.hpp"
-#include "unisono/update/averaging.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -7,7 +7,6 @@
 
 #include <unisono/unisono.hpp>
 
-#include <unisono/accumulation/accumulation.hpp>
 #include <unisono/extensions/automatic/reducer.hpp>
 #include <unisono/extensions/compression/adasum.hpp>
 #include <unisono/extensions/compression/cast.hpp>
@@ -16,12 +15,6 @@
 #include <unisono/extensions/compression/one_bit.hpp>
 #include <unisono/extensions/compression/top_k.hpp>
 #include <unisono/extensions/reducers/hierarchical.hpp>
-#include <unisono/optimizer/adagrad.hpp>
-#include <unisono/optimizer/adam.hpp>
-#include <unisono/optimizer/rmsprop.hpp>
-#include <unisono/reducer/parameter_server.hpp>
-#include <unisono/sampler/samplers.hpp>
-#include <unisono/sharding/sharding.hpp>
 
 #include <cstddef>
 #include <span>

@@ -2,12 +2,10 @@
 // and calls between them, over whole and sharded state, in virtual time. And programs whose added
 // process makes other calls than the others: it gets an error, and they do not.
 #include <unisono/collective/all_reduce.hpp>
-#include <unisono/optimizer/adam.hpp>
-#include <unisono/sharding/sharding.hpp>
 #include <unisono/simulate_elastic.hpp>
 #include <unisono/trainer/hashes.hpp>
 #include <unisono/trainer/reproducible.hpp>
-#include <unisono/trainer/trainer.hpp>
+#include <unisono/unisono.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -4,8 +4,6 @@
 #include "ranks.hpp"
 #include "support/owners_or_all.hpp"
 
-#include <unisono/reducer/parameter_server.hpp>
-#include <unisono/sharding/sharding.hpp>
 #include <unisono/unisono.hpp>
 
 #include <array>

@@ -11,16 +11,11 @@
 #include <unisono/automatic.hpp>
 #include <unisono/extensions/elastic/forming.hpp>
 #include <unisono/extensions/reducers/any.hpp>
-#include <unisono/guard/guard.hpp>
 #include <unisono/launch/processes.hpp>
-#include <unisono/optimizer/adam.hpp>
-#include <unisono/sampler/samplers.hpp>
-#include <unisono/sharding/sharding.hpp>
 #include <unisono/simulate_elastic.hpp>
 #include <unisono/trainer/hashes.hpp>
 #include <unisono/trainer/reproducible.hpp>
-#include <unisono/trainer/trainer.hpp>
-#include <unisono/transport/in_process.hpp>
+#include <unisono/unisono.hpp>
 
 #include <boost/test/unit_test.hpp>
 

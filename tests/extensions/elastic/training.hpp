@@ -4,7 +4,6 @@
 
 #include <unisono/collective/all_reduce.hpp>
 #include <unisono/elastic.hpp>
-#include <unisono/optimizer/adam.hpp>
 #include <unisono/tcp.hpp>
 #include <unisono/trainer/hashes.hpp>
 #include <unisono/trainer/reproducible.hpp>

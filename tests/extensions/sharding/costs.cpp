@@ -7,13 +7,8 @@
 #include "unisono/extensions/sharded/policies.hpp"
 #include "unisono/extensions/sharded/resident_units.hpp"
 #include "unisono/extensions/sharded/store.hpp"
-#include "unisono/group/run.hpp"
-#include "unisono/optimizer/adam.hpp"
-#include "unisono/optimizer/sgd.hpp"
-#include "unisono/sharding/sharding.hpp"
 #include "unisono/simulate.hpp"
-#include "unisono/trainer/trainer.hpp"
-#include "unisono/transport/in_process.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -4,13 +4,8 @@
 #include "../../base/trainer/models.hpp"
 #include "support/owners_or_all.hpp"
 
-#include <unisono/accumulation/accumulation.hpp>
-#include <unisono/reducer/parameter_server.hpp>
-#include <unisono/reducer/scheduled.hpp>
 #include <unisono/simulate.hpp>
 #include <unisono/trainer/reproducible.hpp>
-#include <unisono/trainer/trainer.hpp>
-#include <unisono/transport/in_process.hpp>
 #include <unisono/unisono.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -4,10 +4,6 @@
 #include "support.hpp"
 
 #include <unisono/extensions/device/model.hpp>
-#include <unisono/optimizer/adam.hpp>
-#include <unisono/reducer/scheduled.hpp>
-#include <unisono/sharding/sharding.hpp>
-#include <unisono/trainer/trainer.hpp>
 #include <unisono/unisono.hpp>
 
 #include <algorithm>
