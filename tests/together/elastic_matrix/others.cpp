@@ -2,7 +2,6 @@
 #include "elastic_matrix.hpp"
 
 #include "support/owners_or_all.hpp"
-#include "unisono/sharding/sharding.hpp"
 #include "unisono/unisono.hpp"
 
 #include <cstdio>

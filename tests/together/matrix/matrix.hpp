@@ -17,21 +17,11 @@
 #include "own_policies.hpp"
 
 #include "support/owners_or_all.hpp"
-#include "unisono/accumulation/accumulation.hpp"
 #include "unisono/extensions/automatic/reducer.hpp"
 #include "unisono/extensions/sharded/policies.hpp"
 #include "unisono/extensions/sharded/store.hpp"
 #include "unisono/extensions/updates/gossip.hpp"
-#include "unisono/guard/clipping.hpp"
-#include "unisono/guard/guard.hpp"
-#include "unisono/optimizer/adagrad.hpp"
-#include "unisono/optimizer/adam.hpp"
-#include "unisono/optimizer/rmsprop.hpp"
-#include "unisono/reducer/parameter_server.hpp"
-#include "unisono/sampler/samplers.hpp"
-#include "unisono/trainer/trainer.hpp"
 #include "unisono/unisono.hpp"
-#include "unisono/update/averaging.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -329,6 +319,18 @@ struct Result { // shared, as ranks may be processes
     std::uint64_t updates;
 };
 using Results = std::array<Result, 5>;
+
+/// A rank trains with these policies, and notes its weights and updates.
+template <class Ranks, class... Policies>
+void train(Ranks& world, Results& results, const Policies&... policies) {
+    Model model;
+    un::RowData<double, double> data{inputs(), columns, targets()};
+    un::Trainer trainer{world, model, policies...};
+    trainer.fit(data, {.epochs = epochs, .batch_size = batch_size, .progress = false});
+    Result& mine = results.at(static_cast<std::size_t>(world.rank()));
+    std::ranges::copy(model.values(), mine.weights.begin());
+    mine.updates = trainer.updates();
+}
 
 /// Every rank has the same bits, which are the oracle's up to rounding.
 inline void compare(const World& tried, std::span<const std::string_view> names,

@@ -24,38 +24,17 @@ void check_served(const Update& update, const Guard& guard, const Optimizer& opt
         const int workers = ranks == 1 ? 1 : ranks - update.servers;
         if (workers < 1 || (workers > 1 && !update.together())) continue;
         test::any_on_processes = tried.processes;
-        struct Result { // shared, as ranks may be processes
-            std::array<double, columns> weights;
-            std::uint64_t updates;
-        };
-        const test::Shared<std::array<Result, 5>> results;
+        const test::Shared<Results> results;
         const auto all = unisono_test::outcomes(ranks, [&](auto& world) {
-            Model model;
-            un::RowData<double, double> data{inputs(), columns, targets()};
-            un::Trainer trainer{world,     model,   weighing,     rate,   guard,
-                                optimizer, sampler, accumulation, update, un::Buckets{.first_bytes = 1, .bytes = 24},
-                                clipping};
-            trainer.fit(data, {.epochs = epochs, .batch_size = batch_size, .progress = false});
-            Result& mine = results->at(static_cast<std::size_t>(world.rank()));
-            const std::vector<double> values = model.values();
-            std::copy(values.begin(), values.end(), mine.weights.begin());
-            mine.updates = trainer.updates();
+            train(world, *results, weighing, rate, guard, optimizer, sampler, accumulation, update,
+                  un::Buckets{.first_bytes = 1, .bytes = 24}, clipping);
         });
-        BOOST_TEST_CONTEXT(ranks << (tried.processes ? " processes: " : " threads: ") << Update::name << ", "
-                                 << Optimizer::name << ", " << Sampler::name << ", " << Accumulation::name) {
-            for (const auto& outcome : all) BOOST_TEST(!outcome.failed, outcome.what);
-            const std::uint64_t updates = results->at(0).updates;
-            BOOST_TEST(updates > 0u);
-            const auto expected =
-                serial(workers, update, sampler, accumulation, weighing, optimizer, rate, clipping, updates);
-            for (int rank = 0; rank < ranks; ++rank) {
-                const Result& one = results->at(static_cast<std::size_t>(rank));
-                BOOST_TEST(one.updates == updates);
-                for (std::size_t j = 0; j < columns; ++j)
-                    BOOST_TEST(std::abs(one.weights[j] - expected[j]) <= 1e-11 * std::max(1.0, std::abs(expected[j])),
-                               "weight " << j << " is " << one.weights[j] << ", expected " << expected[j]);
-            }
-        }
+        constexpr std::string_view names[] = {Update::name, Optimizer::name, Sampler::name, Accumulation::name};
+        const std::uint64_t updates = results->at(0).updates;
+        compare(tried, names, all, *results,
+                serial(workers, update, sampler, accumulation, weighing, optimizer, rate, clipping, updates), 1e-11);
+        for (int rank = 0; rank < ranks; ++rank)
+            BOOST_TEST(results->at(static_cast<std::size_t>(rank)).updates == updates);
     }
 }
 
@@ -81,15 +60,7 @@ void check_common(const un::Hogwild& update, const Guard& guard, const Optimizer
         test::any_on_processes = tried.processes;
         const test::Shared<Results> results;
         const auto all = unisono_test::outcomes(tried.ranks, [&](auto& world) {
-            Model model;
-            un::RowData<double, double> data{inputs(), columns, targets()};
-            un::Trainer trainer{world,     model,   weighing,     rate,   guard,
-                                optimizer, sampler, accumulation, update, clipping};
-            trainer.fit(data, {.epochs = epochs, .batch_size = batch_size, .progress = false});
-            Result& mine = results->at(static_cast<std::size_t>(world.rank()));
-            const std::vector<double> values = model.values();
-            std::copy(values.begin(), values.end(), mine.weights.begin());
-            mine.updates = trainer.updates();
+            train(world, *results, weighing, rate, guard, optimizer, sampler, accumulation, update, clipping);
         });
         constexpr std::string_view names[] = {un::Hogwild::name, Optimizer::name, Sampler::name, Accumulation::name};
         const auto& first = results->at(0).weights;

@@ -27,23 +27,10 @@ void check_wire(double within, const Wire& wire, const Update& update, const Sam
     for (const World& tried : worlds()) {
         const int ranks = tried.ranks;
         test::any_on_processes = tried.processes;
-        struct Result { // shared, as ranks may be processes
-            std::array<double, columns> weights;
-            std::uint64_t updates;
-        };
-        const test::Shared<std::array<Result, 5>> results;
+        const test::Shared<Results> results;
         const auto all = unisono_test::outcomes(ranks, [&](auto& world) {
-            Model model;
-            un::RowData<double, double> data{inputs(), columns, targets()};
-            un::Trainer trainer{world,    model,     update,
-                                wire,     sampler,   accumulation,
-                                weighing, optimizer, un::Buckets{.first_bytes = 1, .bytes = 24},
-                                clipping, others...};
-            trainer.fit(data, {.epochs = epochs, .batch_size = batch_size, .progress = false});
-            Result& mine = results->at(static_cast<std::size_t>(world.rank()));
-            const std::vector<double> values = model.values();
-            std::copy(values.begin(), values.end(), mine.weights.begin());
-            mine.updates = trainer.updates();
+            train(world, *results, update, wire, sampler, accumulation, weighing, optimizer,
+                  un::Buckets{.first_bytes = 1, .bytes = 24}, clipping, others...);
         });
         BOOST_TEST_CONTEXT(ranks << (tried.processes ? " processes: " : " threads: ") << Wire::name << ", "
                                  << Update::name << ", " << Optimizer::name << ", " << Sampler::name << ", "
