@@ -3,22 +3,9 @@
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT UNISONO_SANITIZED)
     foreach(compiler IN LISTS snippet_compilers)
         get_filename_component(compiler_name ${compiler} NAME)
-        foreach(variant guarded unguarded)
-            set(probe contraction_${variant}_${compiler_name})
-            add_custom_command(
-                OUTPUT ${probe}
-                COMMAND ${compiler} -std=c++20 -O3 -mfma -mavx2 -pthread
-                        $<$<STREQUAL:${variant},unguarded>:-DUNISONO_TEST_WITHOUT_GUARD>
-                        -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/tests -MD -MF ${probe}.d -MT ${probe}
-                        -o ${probe} ${CMAKE_CURRENT_LIST_DIR}/contraction/probe.cpp
-                DEPENDS ${CMAKE_CURRENT_LIST_DIR}/contraction/probe.cpp
-                DEPFILE ${probe}.d
-                COMMENT "Compiling ${probe}"
-                COMMAND_EXPAND_LISTS VERBATIM)
-            add_custom_target(${probe}_probe ALL DEPENDS ${probe})
-            add_test(NAME arithmetic/${probe} COMMAND ${CMAKE_CURRENT_BINARY_DIR}/${probe})
-            set_tests_properties(arithmetic/${probe} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 60)
-        endforeach()
+        room_probe(contraction_guarded_${compiler_name} ${compiler} contraction/probe.cpp -O3 -mfma -mavx2)
+        room_probe(contraction_unguarded_${compiler_name} ${compiler} contraction/probe.cpp -O3 -mfma -mavx2
+                   -DUNISONO_TEST_WITHOUT_GUARD)
     endforeach()
     if(NOT UNISONO_CLANG AND NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
         skipped_test(arithmetic/contraction_clang++ "no clang++")
@@ -35,18 +22,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT few)
     foreach(compiler IN LISTS snippet_compilers)
         get_filename_component(compiler_name ${compiler} NAME)
         foreach(variant plain fast faster parts)
-            set(probe fast_math_${variant}_${compiler_name})
-            add_custom_command(
-                OUTPUT ${probe}
-                COMMAND ${compiler} -std=c++20 ${fast_math_flags_${variant}} -I${PROJECT_SOURCE_DIR}/include -MD -MF
-                        ${probe}.d -MT ${probe} -o ${probe} ${CMAKE_CURRENT_LIST_DIR}/fast_math/probe.cpp
-                DEPENDS ${CMAKE_CURRENT_LIST_DIR}/fast_math/probe.cpp
-                DEPFILE ${probe}.d
-                COMMENT "Compiling ${probe}"
-                COMMAND_EXPAND_LISTS VERBATIM)
-            add_custom_target(${probe}_probe ALL DEPENDS ${probe})
-            add_test(NAME arithmetic/${probe} COMMAND ${CMAKE_CURRENT_BINARY_DIR}/${probe})
-            set_tests_properties(arithmetic/${probe} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 60)
+            room_probe(fast_math_${variant}_${compiler_name} ${compiler} fast_math/probe.cpp ${fast_math_flags_${variant}})
         endforeach()
     endforeach()
 endif()

@@ -6,18 +6,7 @@ if(NOT few)
     foreach(compiler IN LISTS snippet_compilers)
         get_filename_component(compiler_name ${compiler} NAME)
         foreach(level 1 2)
-            set(probe one_call_O${level}_${compiler_name})
-            add_custom_command(
-                OUTPUT ${probe}
-                COMMAND ${compiler} -std=c++20 -O${level} -pthread -I${PROJECT_SOURCE_DIR}/include -MD -MF ${probe}.d -MT
-                        ${probe} -o ${probe} ${folder}/one_call/probe.cpp
-                DEPENDS ${folder}/one_call/probe.cpp
-                DEPFILE ${probe}.d
-                COMMENT "Compiling ${probe}"
-                COMMAND_EXPAND_LISTS VERBATIM)
-            add_custom_target(${probe}_probe ALL DEPENDS ${probe})
-            add_test(NAME collective/${probe} COMMAND ${CMAKE_CURRENT_BINARY_DIR}/${probe})
-            set_tests_properties(collective/${probe} PROPERTIES TIMEOUT 60)
+            room_probe(one_call_O${level}_${compiler_name} ${compiler} one_call/probe.cpp -O${level})
         endforeach()
     endforeach()
 endif()
