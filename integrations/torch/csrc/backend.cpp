@@ -460,8 +460,12 @@ Backend::WorkPointer Backend::launch(Call&& call, std::chrono::milliseconds time
         auto outer = c10::make_intrusive<DeviceWork>(rank_, call.type, call.name, inputs, std::move(call.outputs),
                                                      std::move(call.lists), *call.where);
         outer->host_waits = settings_.blocking_wait || call.type == OpType::BARRIER;
-        if (coalescing_) coalesced_jobs_.emplace_back(std::move(job), outer);
-        else lane_->submit(std::move(job), outer);
+        if (coalescing_) {
+            coalesced_jobs_.emplace_back(std::move(job), outer);
+        } else {
+            lane_->submit(std::move(job), outer);
+            outer->announce();
+        }
         made = std::move(outer);
     } else {
         const at::NoGradGuard guard;
@@ -488,7 +492,8 @@ Backend::WorkPointer Backend::endCoalescing() {
     coalescing_ = false;
     std::vector<WorkPointer> works = std::exchange(coalesced_, {});
     std::exception_ptr failed;
-    for (auto& [job, outer] : std::exchange(coalesced_jobs_, {})) {
+    auto jobs = std::exchange(coalesced_jobs_, {});
+    for (auto& [job, outer] : jobs) {
         try {
             if (failed == nullptr) lane_->submit(std::move(job), outer);
         } catch (...) {
@@ -496,6 +501,7 @@ Backend::WorkPointer Backend::endCoalescing() {
         }
         if (failed != nullptr) outer->conclude(failed);
     }
+    for (auto& [job, outer] : jobs) outer->announce(); // callbacks may start other calls
     if (failed != nullptr) std::rethrow_exception(failed);
     return c10::make_intrusive<CoalescedWork>(rank_, std::move(works));
 }

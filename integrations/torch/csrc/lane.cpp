@@ -116,7 +116,18 @@ bool DeviceWork::isCompleted() {
 
 c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::getFuture() {
     if (const auto lane = lane_.lock()) lane->enqueue_output(*this);
+    announce();
     return future_;
+}
+
+void DeviceWork::announce() {
+    if (!device::futures_wait) return;
+    std::optional<device::Stream> last;
+    {
+        const std::lock_guard lock(mutex_);
+        last = last_stream_;
+    }
+    if (last && !future_is_taken_.exchange(true)) last->complete(*future_, value());
 }
 
 bool DeviceWork::wait(std::chrono::milliseconds timeout) {
@@ -126,6 +137,7 @@ bool DeviceWork::wait(std::chrono::milliseconds timeout) {
     if (lane != nullptr) {
         lane->driver().refuse_other_process();
         lane->enqueue_output(*this);
+        announce();
     }
     {
         std::unique_lock lock(mutex_);
@@ -336,9 +348,9 @@ void Lane::enqueue_output(Job& job) {
         }
         out.open(job.ended);
         device::Event last = out.mark();
-        if (device::futures_wait && !outer.future_is_taken_.exchange(true)) out.complete(*outer.future_, outer.value());
         const std::lock_guard lock(outer.mutex_);
         outer.end_ = std::move(last);
+        outer.last_stream_ = out;
         output = Job::Output::enqueued;
     } catch (const std::exception& error) {
         failed = std::current_exception();

@@ -42,6 +42,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -73,6 +74,9 @@ public:
     /// The host need not wait for it any more. The first call counts: if the device's part was not
     /// enqueued, the mover and the caller call this.
     void conclude(std::exception_ptr failed);
+    /// Completes the future if it waits for streams, and all work is enqueued. This runs callbacks,
+    /// which may call anything: so no lock is held.
+    void announce();
 
     bool host_waits = false;
 
@@ -93,6 +97,7 @@ private:
     std::chrono::milliseconds timeout_{0};
     std::weak_ptr<Lane> lane_ = {};
     device::Event end_ = {};
+    std::optional<device::Stream> last_stream_ = {};
 };
 
 /// Several calls, between startCoalescing and endCoalescing.

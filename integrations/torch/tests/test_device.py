@@ -634,6 +634,29 @@ def abort_before_coalesced_calls_end():
     return True
 
 
+def callback_of_coalesced_call():
+    """It may start other calls, though futures of a device are complete when their work is enqueued."""
+    use_device()
+    device, stream = torch.device(DEVICE), CurrentStream()
+    warm(stream)
+    backend = dist.group.WORLD._get_backend(device)
+    x, y = torch.ones(10, device=DEVICE), torch.ones(10, device=DEVICE)
+    begun = []
+
+    def start(_):
+        begun.append(dist.all_reduce(y, async_op=True))
+
+    backend._start_coalescing()
+    works = [dist.all_reduce(x, async_op=True) for _ in range(2)]
+    done = works[0].get_future().then(start)
+    backend._end_coalescing().wait()
+    done.wait()
+    begun[0].wait(datetime.timedelta(seconds=20))
+    stream.synchronize()
+    assert x.eq(4).all() and y.eq(2).all(), (x, y)
+    return True
+
+
 def device_is_lost():
     """An error of the device is seen while the host's threads only wait."""
     stream = CurrentStream()
@@ -746,6 +769,9 @@ class Device(unittest.TestCase):
 
     def test_futures(self):
         run(2, future)
+
+    def test_callback_while_coalescing(self):
+        run(2, callback_of_coalesced_call, environment=WAITING | {"UNISONO_STAND_IN_FUTURES": "1"}, deadline_s=60)
 
     def test_messages_keep_their_order(self):
         run(2, order_of_messages, environment=WAITING)
