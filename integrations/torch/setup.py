@@ -1,6 +1,7 @@
 """Builds the extension against the PyTorch that is installed. See README.md."""
 
 import os
+import re
 from pathlib import Path
 
 import torch
@@ -14,9 +15,21 @@ if not (headers / "unisono" / "unisono.hpp").is_file():
         f"unisono_torch: no unisono/unisono.hpp in {headers}; set UNISONO_INCLUDE to the folder that has Unisono's headers"
     )
 
-sources = [f"csrc/{name}.cpp" for name in ("backend", "callbacks", "driver", "elements", "lane", "module", "world")]
+names = ("backend", "callbacks", "direct", "driver", "elements", "lane", "module", "world")
+sources = [f"csrc/{name}.cpp" for name in names]
 folders = [str(headers), str(here / "csrc")]
 libraries = []
+library_folders = []
+nccl = False  # whether collectives on tensors of GPUs can go by NCCL
+
+
+def version_of(header):
+    """The version in a header of NCCL, as NCCL writes it, or 0."""
+    if not header.is_file():
+        return 0
+    found = dict(re.findall(r"^#define NCCL_(MAJOR|MINOR|PATCH) (\d+)", header.read_text(), re.MULTILINE))
+    return sum(int(found.get(part, 0)) * unit for part, unit in (("MAJOR", 10000), ("MINOR", 100), ("PATCH", 1)))
+
 
 # UNISONO_TORCH_DEVICE: "cuda" for tensors of GPUs, "none", or "stand_in" for tests. By default
 # "cuda" if PyTorch has CUDA and its headers are found: those of a toolkit, or of the packages that
@@ -24,10 +37,10 @@ libraries = []
 device = os.environ.get("UNISONO_TORCH_DEVICE", "auto")
 if device in ("auto", "cuda"):
     places = []  # each with all the folders that it adds
+    packages = Path(torch.__file__).resolve().parents[1] / "nvidia"
     if torch.version.cuda:
         if CUDA_HOME:
             places.append([Path(CUDA_HOME) / "include"])
-        packages = Path(torch.__file__).resolve().parents[1] / "nvidia"
         places.append([packages / f"cu{torch.version.cuda.split('.')[0]}" / "include"])  # of CUDA 13 and newer
         runtime = packages / "cuda_runtime" / "include"  # of CUDA 12, where each library has a folder
         places.append([runtime, *(each for each in sorted(packages.glob("*/include")) if each != runtime)])
@@ -41,14 +54,23 @@ if device in ("auto", "cuda"):
     if found:
         folders += [str(folder) for folder in found[0]]
         libraries += ["c10_cuda", "torch_cuda"]
+        # NCCL 2.19 or newer, of the packages that PyTorch installs and loads itself.
+        place = packages / "nccl"
+        nccl = (place / "lib" / "libnccl.so.2").is_file() and version_of(place / "include" / "nccl.h") >= 21900
+        if nccl:
+            folders.insert(0, str(place / "include"))  # before a toolkit's
+            libraries.append(":libnccl.so.2")
+            library_folders.append(str(place / "lib"))
 if device == "stand_in":
     stand_in = here.parents[1] / "tests" / "extensions" / "nccl" / "stand_in"
-    sources += ["tests/stand_in/device.cpp", "tests/stand_in/runtime.cpp"]
+    sources += [f"tests/stand_in/{name}.cpp" for name in ("communicators", "device", "runtime")]
     folders.append(str(stand_in))
+    nccl = True
 elif device in ("cuda", "none"):
     sources.append(f"csrc/device_{device}.cpp")
 else:
     raise SystemExit(f"unisono_torch: UNISONO_TORCH_DEVICE is {device!r}; expected cuda, none or stand_in")
+sources.append("csrc/direct_nccl.cpp" if nccl else "csrc/direct_none.cpp")
 
 setup(
     name="unisono_torch",
@@ -63,6 +85,7 @@ setup(
             sources,
             include_dirs=folders,
             libraries=libraries,
+            library_dirs=library_folders,
             extra_compile_args=["-std=c++20", *os.environ.get("UNISONO_TORCH_FLAGS", "-O2").split()],
         )
     ],

@@ -33,14 +33,6 @@ std::optional<at::Tensor> as_one(const std::vector<at::Tensor>& tensors) {
     return tensors.front().detach().as_strided({all}, {1});
 }
 
-/// Concatenates all tensors.
-at::Tensor join_flat(const std::vector<at::Tensor>& tensors) {
-    const at::NoGradGuard guard;
-    std::vector<at::Tensor> flat;
-    for (const at::Tensor& tensor : tensors) flat.push_back(tensor.detach().reshape({-1}));
-    return at::cat(flat);
-}
-
 int64_t elements_of_all(const std::vector<at::Tensor>& tensors) {
     int64_t all = 0;
     for (const at::Tensor& tensor : tensors) all += tensor.numel();
@@ -60,7 +52,8 @@ void for_parts(const at::Tensor& flat, const std::vector<at::Tensor>& tensors, U
 } // namespace
 
 /// A call before it becomes a `Work`. Its stages use memory of the host: the tensors themselves, or
-/// the mirrors of tensors on a device (lane.hpp).
+/// the mirrors of tensors on a device. A call that goes directly has no stages, and its steps are
+/// the device's (lane.hpp).
 struct Backend::Call {
     using Steps = std::vector<std::function<void()>>;
 
@@ -73,9 +66,11 @@ struct Backend::Call {
     std::vector<Work::Stage> stages = {};
     Steps after = {};
     bool point_to_point = false;
+    bool directly = false;
     std::optional<at::Device> where = {}; ///< of all tensors of the call
     std::vector<Lane::Copy> to_host = {};
     std::vector<Lane::Copy> to_device = {};
+    std::optional<Lane::DirectCall> direct = {};
 
     /// Whether the memory of `tensor` has its values in their order.
     [[nodiscard]] static bool is_flat(const Tensor& tensor) {
@@ -84,51 +79,75 @@ struct Backend::Call {
     /// Memory with the values of `tensor`: its own if it is flat, otherwise a copy.
     [[nodiscard]] Tensor readable(const Tensor& tensor) {
         if (is_mirrored(tensor)) return mirror(tensor, true, false);
-        return is_flat(tensor) ? tensor : tensor.resolve_conj().resolve_neg().contiguous();
+        note(tensor, true, false);
+        return is_flat(tensor) ? tensor : copy_before(tensor);
     }
     /// Memory to be written instead of `tensor`, with or without its values. Afterwards it is
     /// copied into `tensor`.
     [[nodiscard]] Tensor writable(const Tensor& tensor, bool values) {
         if (is_mirrored(tensor)) return mirror(tensor, values, true);
+        note(tensor, values, true);
         if (is_flat(tensor)) return tensor;
-        Tensor copy = values ? readable(tensor) : at::empty(tensor.sizes(), tensor.options().requires_grad(false));
+        Tensor copy = values ? copy_before(tensor) : like(tensor, tensor.sizes());
         after.push_back([tensor, copy] { Tensor(tensor).copy_(copy); });
         return copy;
     }
     /// `tensor` itself, or its mirror, which is read and written.
-    [[nodiscard]] Tensor on_host(const Tensor& tensor) {
-        return is_mirrored(tensor) ? mirror(tensor, true, true) : tensor;
+    [[nodiscard]] Tensor in_place(const Tensor& tensor) {
+        if (is_mirrored(tensor)) return mirror(tensor, true, true);
+        note(tensor, true, true);
+        return tensor;
+    }
+    /// `in`, or a copy if it shares memory with `out` at another place than `allowed`.
+    [[nodiscard]] Tensor apart(const Tensor& in, const Tensor& out, bool allowed) {
+        const auto* const a = static_cast<const std::byte*>(in.const_data_ptr());
+        const auto* const b = static_cast<const std::byte*>(out.const_data_ptr());
+        return allowed || a + in.nbytes() <= b || b + out.nbytes() <= a ? in : copy_before(in);
     }
     /// The values of all tensors, one after the other.
     [[nodiscard]] Tensor joined(const Tensors& tensors) {
-        if (!is_mirrored(tensors.front())) return join_flat(tensors);
-        if (const std::optional<Tensor> one = as_one(tensors)) return readable(*one);
-        Tensor flat = device::pinned({elements_of_all(tensors)}, tensors.front().scalar_type());
+        const bool mirrored = is_mirrored(tensors.front());
+        if (mirrored || directly)
+            if (const std::optional<Tensor> one = as_one(tensors)) return readable(*one);
+        const Tensor flat = empty(tensors, mirrored);
         for_parts(flat, tensors, [&](const Tensor& part, const Tensor& tensor) {
             static_cast<void>(is_mirrored(tensor));
-            to_host.push_back({tensor, part});
+            note(tensor, true, false);
+            if (mirrored) to_host.push_back({tensor, part});
+            else before.push_back([part, tensor] { Tensor(part).copy_(tensor); });
         });
         return flat;
     }
     /// Memory for the values of all tensors, one after the other, into which it is cut afterwards.
     [[nodiscard]] Tensor parted(const Tensors& tensors) {
-        Tensor flat = is_mirrored(tensors.front())
-                          ? device::pinned({elements_of_all(tensors)}, tensors.front().scalar_type())
-                          : at::empty({elements_of_all(tensors)}, tensors.front().options().requires_grad(false));
+        const Tensor flat = empty(tensors, is_mirrored(tensors.front()));
         cut(flat, tensors);
         return flat;
     }
     void cut(const Tensor& flat, const Tensors& tensors) {
-        if (is_mirrored(tensors.front())) {
-            for_parts(flat, tensors, [&](const Tensor& part, const Tensor& tensor) {
-                static_cast<void>(is_mirrored(tensor));
-                to_device.push_back({tensor, part});
-            });
-        } else {
-            after.push_back([flat, tensors] {
-                for_parts(flat, tensors, [](const Tensor& part, const Tensor& tensor) { Tensor(tensor).copy_(part); });
-            });
-        }
+        const bool mirrored = is_mirrored(tensors.front());
+        for_parts(flat, tensors, [&](const Tensor& part, const Tensor& tensor) {
+            static_cast<void>(is_mirrored(tensor));
+            note(tensor, false, true);
+            if (mirrored) to_device.push_back({tensor, part});
+            else if (part.const_data_ptr() != tensor.const_data_ptr() || !is_flat(tensor))
+                after.push_back([part, tensor] { Tensor(tensor).copy_(part); });
+        });
+    }
+    /// What NCCL does, between the steps.
+    void go(un::detail::StreamVerb verb, const Tensor& in, const Tensor& out, int64_t count,
+            un::detail::StreamReduction reduction = {}, int64_t root = 0) {
+        const un::Elements elements = elements_of(in.scalar_type());
+        const bool opaque = elements.type == un::ElementType::opaque;
+        Lane::DirectCall& made = direct.emplace();
+        made.call.verb = verb;
+        made.call.element = opaque ? un::ElementType::uint8 : elements.type;
+        made.call.reduction = reduction;
+        made.call.peer = static_cast<int>(root);
+        made.call.in = static_cast<const std::byte*>(in.const_data_ptr());
+        made.call.out = static_cast<std::byte*>(out.mutable_data_ptr());
+        made.call.count = static_cast<std::size_t>(count) * (opaque ? elements.bytes : 1);
+        made.memory = {in, out};
     }
 
 private:
@@ -136,13 +155,31 @@ private:
         if (!where) where = tensor.device();
         TORCH_CHECK(*where == tensor.device(), name, ": found tensors on ", *where, " and on ", tensor.device(),
                     "; expected all on one device");
-        return device::has(tensor);
+        return device::has(tensor) && !directly;
+    }
+    /// What a direct call uses.
+    void note(const Tensor& tensor, bool read, bool written) {
+        if (!directly) return;
+        if (read) to_host.push_back({tensor});
+        if (written) to_device.push_back({tensor});
     }
     [[nodiscard]] Tensor mirror(const Tensor& tensor, bool read, bool written) {
         Tensor made = device::pinned(tensor.sizes(), tensor.scalar_type());
         if (read) to_host.push_back({tensor, made});
         if (written) to_device.push_back({tensor, made});
         return made;
+    }
+    [[nodiscard]] static Tensor like(const Tensor& tensor, at::IntArrayRef sizes) {
+        return at::empty(sizes, tensor.options().requires_grad(false));
+    }
+    [[nodiscard]] static Tensor empty(const Tensors& tensors, bool mirrored) {
+        const int64_t all = elements_of_all(tensors);
+        return mirrored ? device::pinned({all}, tensors.front().scalar_type()) : like(tensors.front(), {all});
+    }
+    [[nodiscard]] Tensor copy_before(const Tensor& tensor) {
+        Tensor copy = like(tensor, tensor.sizes());
+        before.push_back([tensor, copy] { Tensor(copy).copy_(tensor); });
+        return copy;
     }
 };
 
@@ -352,6 +389,17 @@ c10d::ErrorType Backend::getError() {
 
 bool Backend::on_device(const Tensor& tensor) const { return lane_ != nullptr && device::has(tensor); }
 
+bool Backend::goes_directly(const Tensor& like, int64_t count, const c10d::ReduceOp* operation) const {
+    if (!on_device(like) || reproducible_ || count == 0) return false;
+    if (operation != nullptr && !stream_reduction_of(*operation, like.scalar_type())) return false;
+    return lane_->goes_directly(like.device(), settings_.nccl, options_->timeout);
+}
+
+std::string Backend::device_transport() const {
+    if (lane_ == nullptr) return "not every rank sees a device";
+    return reproducible_ ? "sums are reproducible" : lane_->way();
+}
+
 /// Ranks that are not among `ranks` get none. The order of `ranks` is that of the new group.
 c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                  const std::vector<int>& ranks,
@@ -435,13 +483,17 @@ void Backend::check_root(const char* what, int64_t root) const {
 }
 
 Backend::WorkPointer Backend::launch(Call&& call, std::chrono::milliseconds timeout, bool asynchronous) {
-    const bool mirrored = call.where && lane_ != nullptr && device::has(*call.where);
+    const bool by_lane = call.where && lane_ != nullptr && device::has(*call.where);
     const Tensors inputs = call.inputs.empty() ? call.outputs : std::move(call.inputs);
     // Of a device's call only the outer work has outputs, a future, and an event of the profiler.
-    auto work = mirrored ? c10::make_intrusive<Work>(rank_, call.type, call.name)
-                         : c10::make_intrusive<Work>(rank_, call.type, call.name, inputs, std::move(call.outputs),
-                                                     std::move(call.lists));
+    auto work = by_lane ? c10::make_intrusive<Work>(rank_, call.type, call.name)
+                        : c10::make_intrusive<Work>(rank_, call.type, call.name, inputs, std::move(call.outputs),
+                                                    std::move(call.lists));
     work->stages = std::move(call.stages);
+    if (call.direct) {
+        call.direct->before = std::exchange(call.before, {});
+        call.direct->after = std::exchange(call.after, {});
+    }
     if (!call.after.empty()) {
         work->after = [steps = std::move(call.after)] {
             const at::NoGradGuard guard;
@@ -452,11 +504,12 @@ Backend::WorkPointer Backend::launch(Call&& call, std::chrono::milliseconds time
     if (!call.point_to_point) work->sequence = ++sequence_;
     work->timeout = timeout == c10d::kUnsetTimeout || timeout == kNoTimeout ? options_->timeout : timeout;
     WorkPointer made = work;
-    if (mirrored) {
+    if (by_lane) {
         Lane::Job job{.work = work,
                       .before = std::move(call.before),
                       .to_host = std::move(call.to_host),
-                      .to_device = std::move(call.to_device)};
+                      .to_device = std::move(call.to_device),
+                      .direct = std::move(call.direct)};
         auto outer = c10::make_intrusive<DeviceWork>(rank_, call.type, call.name, inputs, std::move(call.outputs),
                                                      std::move(call.lists), *call.where);
         outer->host_waits = settings_.blocking_wait || call.type == OpType::BARRIER;
@@ -518,7 +571,11 @@ Backend::WorkPointer Backend::reduce_flat(Call&& call, const Tensor& in, Tensor 
     const Combination how = combination_of(operation, in.scalar_type());
     const std::size_t count = count_of(in);
     std::vector<std::function<void()>> first;
-    if (on_grid(how) && count > 0) {
+    if (call.directly) {
+        using enum un::detail::StreamVerb;
+        call.go(root < 0 ? all_reduce : reduce, in, out, in.numel(), *stream_reduction_of(operation, in.scalar_type()),
+                std::max<int64_t>(root, 0));
+    } else if (on_grid(how) && count > 0) {
         auto state = std::make_shared<GridSum>();
         state->elements = how.elements;
         state->count = count;
@@ -573,10 +630,11 @@ Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceO
     if (data.layout() == at::kSparse) return reduce_sparse(tensors, options);
     check("all_reduce", data);
     Call call{.type = OpType::ALLREDUCE, .name = "unisono:all_reduce", .outputs = tensors};
+    call.directly = goes_directly(data, data.numel(), &options.reduceOp);
     const Tensor flat = call.writable(data, true);
     if (tensors.size() > 1) {
         Tensors others;
-        for (std::size_t i = 1; i < tensors.size(); ++i) others.push_back(call.on_host(tensors[i]));
+        for (std::size_t i = 1; i < tensors.size(); ++i) others.push_back(call.in_place(tensors[i]));
         call.before.push_back([flat, others, how = options.reduceOp] {
             Tensor sum = flat.detach();
             for (const Tensor& other : others) fold_into(sum, other.view_as(sum), how);
@@ -640,6 +698,7 @@ Backend::WorkPointer Backend::allreduce_coalesced(Tensors& tensors, const c10d::
                     tensors.front().scalar_type(), " and ", tensors[i].scalar_type());
     }
     Call call{.type = OpType::ALLREDUCE_COALESCED, .name = "unisono:all_reduce_coalesced", .outputs = tensors};
+    call.directly = goes_directly(tensors.front(), elements_of_all(tensors), &options.reduceOp);
     const Tensor flat = call.joined(tensors);
     call.cut(flat, tensors);
     return reduce_flat(std::move(call), flat, flat, -1, options.reduceOp, options.timeout, options.asyncOp);
@@ -649,6 +708,7 @@ Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions
     const Tensor& data = root_tensor("reduce", tensors, options.rootRank, options.rootTensor);
     only("reduce", tensors);
     Call call{.type = OpType::REDUCE, .name = "unisono:reduce", .outputs = tensors};
+    call.directly = goes_directly(data, data.numel(), &options.reduceOp);
     const Tensor flat = rank_ == options.rootRank ? call.writable(data, true) : call.readable(data);
     return reduce_flat(std::move(call), flat, flat, options.rootRank, options.reduceOp, options.timeout,
                        options.asyncOp);
@@ -671,7 +731,12 @@ Backend::WorkPointer Backend::scatter_flat(Call&& call, const Tensor& in, Tensor
     const Combination how = combination_of(operation, in.scalar_type());
     const std::size_t mine = count_of(out);
     std::vector<std::function<void()>> first;
-    if (on_grid(how) && in.numel() > 0) {
+    if (call.directly) {
+        const auto* const own = static_cast<const std::byte*>(in.const_data_ptr()) + place(rank_) * out.nbytes();
+        const Tensor from = call.apart(in, out, out.const_data_ptr() == own);
+        call.go(un::detail::StreamVerb::reduce_scatter, from, out, out.numel(),
+                *stream_reduction_of(operation, in.scalar_type()));
+    } else if (on_grid(how) && in.numel() > 0) {
         auto state = std::make_shared<GridSum>();
         state->elements = how.elements;
         state->count = count_of(in);
@@ -723,6 +788,7 @@ Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, std::vector<Tenso
     if (std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end()) counts.clear();
     Call call{
         .type = OpType::REDUCE_SCATTER, .name = "unisono:reduce_scatter", .inputs = inputs[0], .outputs = outputs};
+    call.directly = counts.empty() && goes_directly(output, output.numel(), &options.reduceOp);
     const std::optional<Tensor> one = as_one(inputs[0]);
     const Tensor in = one ? call.readable(*one) : call.joined(inputs[0]);
     const Tensor out = call.writable(output, false);
@@ -738,6 +804,7 @@ Backend::WorkPointer Backend::_reduce_scatter_base(Tensor& output, Tensor& input
               .name = "unisono:reduce_scatter_tensor",
               .inputs = {input},
               .outputs = {output}};
+    call.directly = goes_directly(output, output.numel(), &options.reduceOp);
     const Tensor out = call.writable(output, false);
     const Tensor in = call.readable(input);
     return scatter_flat(std::move(call), in, out, options.reduceOp, options.timeout, options.asyncOp);
@@ -760,10 +827,15 @@ Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, 
 Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
     const Tensor& data = root_tensor("broadcast", tensors, options.rootRank, options.rootTensor);
     Call call{.type = OpType::BROADCAST, .name = "unisono:broadcast", .outputs = tensors};
+    call.directly = goes_directly(data, data.numel());
     const Tensor flat = rank_ == options.rootRank ? call.readable(data) : call.writable(data, false);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         if (i == place(options.rootTensor)) continue;
-        call.after.push_back([flat, other = call.on_host(tensors[i])] { Tensor(other).copy_(flat.view_as(other)); });
+        call.after.push_back([flat, other = call.in_place(tensors[i])] { Tensor(other).copy_(flat.view_as(other)); });
+    }
+    if (call.directly) {
+        call.go(un::detail::StreamVerb::broadcast, flat, flat, flat.numel(), {}, options.rootRank);
+        return launch(std::move(call), options.timeout, options.asyncOp);
     }
     call.stages.push_back([flat, root = static_cast<int>(options.rootRank)](World& world) {
         return world.start_broadcast(elements_of(flat.scalar_type()), flat.mutable_data_ptr(), count_of(flat), root);
@@ -778,6 +850,12 @@ Backend::WorkPointer Backend::gather_flat(Call&& call, const Tensor& in, Tensor 
                 " elements, expected ", in.numel(), " for each of ", size_, " ranks");
     TORCH_CHECK(in.scalar_type() == out.scalar_type(), driver_->who(), ": all_gather: the input is of ",
                 in.scalar_type(), ", the output of ", out.scalar_type());
+    if (call.directly) {
+        const auto* const own = static_cast<const std::byte*>(out.const_data_ptr()) + place(rank_) * in.nbytes();
+        const Tensor from = call.apart(in, out, in.const_data_ptr() == own);
+        call.go(un::detail::StreamVerb::all_gather, from, out, in.numel());
+        return launch(std::move(call), timeout, asynchronous);
+    }
     call.stages.push_back([in, out](World& world) {
         return world.start_all_gather(elements_of(in.scalar_type()), in.const_data_ptr(), count_of(in),
                                       out.mutable_data_ptr(), {});
@@ -804,6 +882,7 @@ Backend::WorkPointer Backend::allgather(std::vector<Tensors>& outputs, Tensors& 
     }
     Call call{.type = OpType::ALLGATHER, .name = "unisono:all_gather", .inputs = inputs, .outputs = std::move(all)};
     if (outputs.size() > 1) call.lists = outputs;
+    call.directly = goes_directly(input, elements_of_all(inputs));
     Tensor out;
     const std::optional<Tensor> one = outputs.size() == 1 ? as_one(outputs[0]) : std::nullopt;
     if (one) {
@@ -823,6 +902,7 @@ Backend::WorkPointer Backend::_allgather_base(Tensor& output, Tensor& input, con
               .name = "unisono:all_gather_into_tensor",
               .inputs = {input},
               .outputs = {output}};
+    call.directly = goes_directly(input, input.numel());
     const Tensor out = call.writable(output, false);
     const Tensor in = call.readable(input);
     return gather_flat(std::move(call), in, out, options.timeout, options.asyncOp);
@@ -855,6 +935,7 @@ Backend::WorkPointer Backend::allgather_coalesced(std::vector<Tensors>& outputs,
     }
     Call call{
         .type = OpType::ALLGATHER_COALESCED, .name = "unisono:all_gather_coalesced", .inputs = inputs, .outputs = all};
+    call.directly = goes_directly(inputs.front(), elements_of_all(inputs));
     const Tensor out = call.parted(all);
     const Tensor in = call.joined(inputs);
     return gather_flat(std::move(call), in, out, options.timeout, options.asyncOp);

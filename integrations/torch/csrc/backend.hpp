@@ -29,6 +29,7 @@ struct Settings {
         /// addends.
         false;
     bool blocking_wait = false; ///< `wait()` for tensors of a device waits on the host, too
+    bool nccl = true;           ///< collectives on tensors of a device go by NCCL where they can
     std::vector<uint64_t> global_ranks = {};
     std::vector<std::string> hosts = {}; ///< names that separate ranks
 };
@@ -56,6 +57,8 @@ public:
                                             const c10::intrusive_ptr<Options>& options) override;
     [[nodiscard]] std::string transport() const { return transport_; }
     [[nodiscard]] bool is_reproducible() const { return reproducible_; }
+    /// How collectives on a device go: "nccl", or why they do not.
+    [[nodiscard]] std::string device_transport() const;
 
     WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
     WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
@@ -117,6 +120,10 @@ private:
     void check_root(const char* what, int64_t root) const;
     [[nodiscard]] std::optional<at::Device> device_of(const c10d::BarrierOptions& options) const;
     [[nodiscard]] bool on_device(const Tensor& tensor) const;
+    /// Whether a call with `count` elements like those of `like` goes directly, the same on all
+    /// ranks. `operation`: of a reduction.
+    [[nodiscard]] bool goes_directly(const Tensor& like, int64_t count,
+                                     const c10d::ReduceOp* operation = nullptr) const;
     [[nodiscard]] bool on_grid(const Combination& how) const {
         return reproducible_ && how.reduction.kind == un::ReductionKind::sum && has_grid(how.elements.type);
     }

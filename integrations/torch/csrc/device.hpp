@@ -25,6 +25,8 @@ extern const bool futures_wait;
 [[nodiscard]] bool has(const at::Device& device);
 /// The device with this index.
 [[nodiscard]] at::Device with_index(std::int64_t index);
+/// The number of a device in this process, as its runtime counts.
+[[nodiscard]] int number(const at::Device& device);
 [[nodiscard]] inline bool has(const at::Tensor& tensor) { return built && has(tensor.device()); }
 /// A flat tensor of the host which a device copies to and from without the host.
 [[nodiscard]] at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type);
@@ -87,6 +89,8 @@ public:
     /// The device opens the word when the work so far has ended.
     void open(const Word& word);
     [[nodiscard]] Event mark();
+    /// The runtime's own.
+    [[nodiscard]] void* native() const;
     /// If `futures_wait`: completes a future with a value that exists when the work so far has
     /// ended.
     void complete(c10::ivalue::Future& future, const c10::IValue& value);

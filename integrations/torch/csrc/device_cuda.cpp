@@ -60,6 +60,7 @@ at::Device with_index(std::int64_t index) {
     TORCH_CHECK(index >= 0 && index < count(), "unisono: found device ", index, ", expected one of 0 to ", count() - 1);
     return {at::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
+int number(const at::Device& device) { return device.index(); }
 
 at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) {
     return at::empty(sizes, at::TensorOptions().dtype(type).device(at::kCPU).pinned_memory(true));
@@ -125,6 +126,8 @@ Event Stream::mark() {
     made->event.record(state_->stream);
     return Event(std::move(made));
 }
+
+void* Stream::native() const { return state_->stream.stream(); }
 
 void Stream::complete(c10::ivalue::Future& future, const c10::IValue& value) {
     const c10::cuda::CUDAStreamGuard here(state_->stream);

@@ -22,6 +22,7 @@ namespace {
 int count() { return 0; }
 bool has(const at::Device&) { return false; }
 at::Device with_index(std::int64_t) { refuse(); }
+int number(const at::Device&) { refuse(); }
 at::Tensor pinned(at::IntArrayRef, at::ScalarType) { refuse(); }
 void refuse_capture(const std::string&, const std::string&) { refuse(); }
 c10::intrusive_ptr<c10::ivalue::Future> make_future(c10::TypePtr, const at::Device&) { refuse(); }
@@ -39,6 +40,7 @@ void Stream::run(std::function<void()>) { refuse(); }
 void Stream::wait_for(const Word&) { refuse(); }
 void Stream::open(const Word&) { refuse(); }
 Event Stream::mark() { refuse(); }
+void* Stream::native() const { refuse(); }
 void Stream::complete(c10::ivalue::Future&, const c10::IValue&) { refuse(); }
 
 } // namespace unisono_torch::device

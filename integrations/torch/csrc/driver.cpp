@@ -225,6 +225,23 @@ bool Driver::has_failed() const {
     return failed_;
 }
 
+std::exception_ptr Driver::fault() {
+    const Lock lock(*this);
+    try {
+        if (world_ == nullptr) C10_THROW_ERROR(DistBackendError, who_ + ": the process group was destroyed");
+        world_->check();
+        C10_THROW_ERROR(DistBackendError, who_ + ": the process group has failed");
+    } catch (const un::error& failed) {
+        try {
+            throw_as_torch(who_, failed);
+        } catch (...) {
+            return std::current_exception();
+        }
+    } catch (...) {
+        return std::current_exception();
+    }
+}
+
 void Driver::abort(const std::string& why) {
     refuse_other_process();
     const Lock lock(*this);

@@ -97,6 +97,8 @@ public:
     void shut_down();
     /// Takes no lock.
     [[nodiscard]] bool has_failed() const;
+    /// Why it has failed.
+    [[nodiscard]] std::exception_ptr fault();
     /// Throws in a forked child of the process that joined the group.
     void refuse_other_process() const;
 

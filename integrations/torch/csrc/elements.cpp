@@ -66,4 +66,21 @@ Combination combination_of(const c10d::ReduceOp& operation, at::ScalarType type)
     return {un::untyped::combination(*how, *number), mean};
 }
 
+std::optional<un::detail::StreamReduction> stream_reduction_of(const c10d::ReduceOp& operation, at::ScalarType type) {
+    using enum un::detail::StreamReduction;
+    const bool is_floating = at::isFloatingType(type);
+    const bool is_complex = type == at::kComplexFloat || type == at::kComplexDouble;
+    const auto number = number_of(type);
+    if (!is_complex && (!number || elements_of(type).type == un::ElementType::opaque)) return std::nullopt;
+    if (!is_floating && at::elementSize(type) < 4) return std::nullopt; // bool, and several types of 8 bits in one
+    switch (static_cast<Op>(operation)) {
+    case Op::SUM: return sum;
+    case Op::AVG: return is_floating || is_complex ? std::optional(sum) : std::nullopt;
+    case Op::PRODUCT: return is_complex ? std::nullopt : std::optional(product);
+    case Op::MIN: return is_complex ? std::nullopt : std::optional(min);
+    case Op::MAX: return is_complex ? std::nullopt : std::optional(max);
+    default: return std::nullopt;
+    }
+}
+
 } // namespace unisono_torch

@@ -4,8 +4,11 @@
 /// PyTorch's types and operations as the library's.
 
 #include "unisono/any_group.hpp"
+#include "unisono/transport/stream_call.hpp"
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include <optional>
 
 namespace unisono_torch {
 
@@ -21,5 +24,10 @@ struct Combination : un::untyped::Combination {
 
 /// Errors: RuntimeError, with the operation and the type.
 [[nodiscard]] Combination combination_of(const c10d::ReduceOp& operation, at::ScalarType type);
+
+/// NCCL's reduction. None: it has none for this type. AVG is a sum, of complex numbers that of
+/// their parts.
+[[nodiscard]] std::optional<un::detail::StreamReduction> stream_reduction_of(const c10d::ReduceOp& operation,
+                                                                             at::ScalarType type);
 
 } // namespace unisono_torch

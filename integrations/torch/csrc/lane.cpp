@@ -29,6 +29,29 @@ constexpr std::chrono::milliseconds between_looks{10};
 /// After a fault, the device has so long to end its copies.
 constexpr std::chrono::seconds longest_copy{5};
 
+/// What a rank has called, for the others.
+struct Called {
+    std::int64_t verb = 0, element = 0, reduction = 0, peer = 0, count = 0;
+
+    explicit Called(const un::detail::StreamCall& call)
+        : verb(static_cast<std::int64_t>(call.verb)), element(static_cast<std::int64_t>(call.element)),
+          reduction(static_cast<std::int64_t>(call.reduction)), peer(call.peer),
+          count(static_cast<std::int64_t>(call.count)) {}
+    Called() = default;
+    friend bool operator==(const Called&, const Called&) = default;
+
+    [[nodiscard]] std::string words() const {
+        constexpr const char* verbs[] = {"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter"};
+        constexpr const char* reductions[] = {"sum", "product", "min", "max"};
+        const auto which = static_cast<un::detail::StreamVerb>(verb);
+        const bool reduces = which != un::detail::StreamVerb::broadcast && which != un::detail::StreamVerb::all_gather;
+        const bool has_root = which == un::detail::StreamVerb::reduce || which == un::detail::StreamVerb::broadcast;
+        return c10::str(verbs[verb], " of ", count, " ", un::name_of(static_cast<un::ElementType>(element)),
+                        reduces ? c10::str(", ", reductions[reduction]) : "",
+                        has_root ? c10::str(", root ", peer) : "");
+    }
+};
+
 c10::TypePtr type_of(const std::vector<std::vector<at::Tensor>>& lists) {
     c10::TypePtr tensors = c10::ListType::create(c10::TensorType::get());
     return lists.empty() ? std::move(tensors) : c10::ListType::create(std::move(tensors));
@@ -81,12 +104,30 @@ void refuse_receive_in_one_queue(const std::string& who, c10d::Work& work) {
                 "receive that waits holds up the sends after it");
 }
 
+std::string words_of(const std::exception_ptr& failed) {
+    try {
+        std::rethrow_exception(failed);
+    } catch (const c10::Error& error) {
+        return error.what_without_backtrace();
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+}
+
+void run_steps(device::Stream& stream, const Lane::Steps& steps) {
+    if (steps.empty()) return;
+    stream.run([steps] {
+        const at::NoGradGuard here;
+        for (const auto& step : steps) step();
+    });
+}
+
 /// What a fault leaves is no result.
 void spoil(const std::vector<Lane::Copy>& copies) noexcept {
     try {
         const at::NoGradGuard guard;
         for (const Lane::Copy& copy : copies)
-            if (copy.mirror.is_floating_point() || copy.mirror.is_complex())
+            if (copy.mirror.defined() && (copy.mirror.is_floating_point() || copy.mirror.is_complex()))
                 at::Tensor(copy.mirror).fill_(std::numeric_limits<double>::quiet_NaN());
     } catch (...) { // the fault itself is reported
     }
@@ -264,7 +305,8 @@ std::vector<device::Event> Lane::uses_before(const Job& job) {
     const std::lock_guard lock(mutex_);
     for (const Job& other : jobs_) {
         if (writes(other)) found.push_back(other.outer->end());
-        else if (other.waits && overlap(job.to_device, other.to_host)) found.push_back(other.copied);
+        else if (other.waits && overlap(job.to_device, other.to_host))
+            found.push_back(other.direct ? other.outer->end() : other.copied);
     }
     std::erase_if(found, [](const device::Event& event) { return event.state() == nullptr; });
     return found;
@@ -277,7 +319,7 @@ void Lane::submit(Job&& given, const c10::intrusive_ptr<DeviceWork>& outer) {
     const at::NoGradGuard guard;
     std::list<Job> made; // what it frees after an error may need the interpreter
     made.push_back(std::move(given));
-    const std::lock_guard order(order_);
+    std::unique_lock order(order_);
     {
         const std::lock_guard lock(mutex_);
         refuse_ended();
@@ -288,10 +330,11 @@ void Lane::submit(Job&& given, const c10::intrusive_ptr<DeviceWork>& outer) {
     outer->sequence_ = job.work->sequence;
     outer->timeout_ = job.work->timeout;
     // A receive is posted at once: its mirror is free, and the sender may wait for it.
-    job.waits = !job.to_host.empty() || outer->retrieveOpType() == c10d::OpType::BARRIER;
+    job.waits = job.direct || !job.to_host.empty() || outer->retrieveOpType() == c10d::OpType::BARRIER;
     job.word = take_word();
     job.ended = take_word();
     if (job.waits) job.ready = take_word();
+    if (job.direct) check_by_host(job);
     enqueue_input(job, streams_of(outer->device_));
     job.work->after = [steps = std::move(job.work->after), word = job.word] {
         if (steps) steps();
@@ -306,41 +349,80 @@ void Lane::submit(Job&& given, const c10::intrusive_ptr<DeviceWork>& outer) {
         jobs_.splice(jobs_.end(), made);
         news_.notify_all();
     }
-    if (outer->retrieveOpType() != c10d::OpType::RECV) enqueue_output(job);
+    if (outer->retrieveOpType() == c10d::OpType::RECV || enqueue_output(job)) return;
+    order.unlock();
+    std::unique_lock lock(outer->mutex_); // the mover tells the fault
+    outer->cv_.wait(lock, [&] { return outer->completed_; });
+    std::rethrow_exception(outer->exception_);
+}
+
+/// The host's part of a direct call.
+void Lane::check_by_host(Job& job) {
+    const Called mine(job.direct->call);
+    const auto all = std::make_shared<std::vector<Called>>(static_cast<std::size_t>(driver_->world().size()));
+    job.work->stages = {[mine = std::make_shared<Called>(mine), all](World& world) {
+        return world.start_all_gather({un::ElementType::int64, 8}, mine.get(), sizeof(Called) / 8, all->data());
+    }};
+    job.work->after = [mine, all, who = driver_->who(), name = job.outer->name_] {
+        for (std::size_t rank = 0; rank < all->size(); ++rank)
+            if ((*all)[rank] != mine)
+                C10_THROW_ERROR(DistBackendError, c10::str(who, ": ", name, ": mismatch: rank ", rank, " has called ",
+                                                           (*all)[rank].words(), ", this rank ", mine.words()));
+    };
 }
 
 /// With `order_` held: all that needs no word.
 void Lane::enqueue_input(Job& job, Streams& streams) {
-    const c10d::OpType type = job.outer->retrieveOpType();
+    if (job.direct && !streams.direct) streams.direct.emplace(job.outer->device_);
     for (Copy& copy : job.to_device)
-        if (!is_flat(copy.on_device)) copy.staged = streams.last(type).empty(copy.on_device);
+        if (!job.direct && !is_flat(copy.on_device)) copy.staged = streams.last(job).empty(copy.on_device);
     job.follows = uses_before(job);
     job.follows.push_back(device::mark_current(job.outer->device_));
     if (!job.waits) return;
-    device::Stream& in = type == c10d::OpType::SEND ? streams.sent : streams.in;
+    device::Stream& in = streams.first(job);
     for (const device::Event& event : job.follows) in.follow(event);
-    in.run([copies = job.to_host] {
-        const at::NoGradGuard here;
-        for (const Copy& copy : copies) copy_to_host(copy);
-    });
+    if (job.direct) {
+        run_steps(in, job.direct->before);
+    } else {
+        in.run([copies = job.to_host] {
+            const at::NoGradGuard here;
+            for (const Copy& copy : copies) copy_to_host(copy);
+        });
+    }
     in.open(job.ready);
     job.copied = in.mark();
 }
 
+/// With `order_` held.
+bool Lane::is_taken(const DirectCall& call, device::Stream& stream) {
+    try {
+        return direct_->enqueue(call.call, stream, [&] { return driver_->has_failed(); });
+    } catch (const un::error& refused) {
+        throw_as_torch(driver_->who(), refused);
+    }
+}
+
 /// With `order_` held, after the mover has got the job.
-void Lane::enqueue_output(Job& job) {
+bool Lane::enqueue_output(Job& job) {
     DeviceWork& outer = *job.outer;
     Job::Output output = Job::Output::failed;
     std::exception_ptr failed = {};
     std::string why;
     try {
-        const c10d::OpType type = outer.retrieveOpType();
-        device::Stream& out = streams_of(outer.device_).last(type);
-        if (type != c10d::OpType::SEND) { // a send's tensor is free once its mirror has the values
+        device::Stream& out = streams_of(outer.device_).last(job);
+        if (job.direct) {
+            if (!is_taken(*job.direct, out)) {
+                const std::lock_guard lock(mutex_);
+                job.output = Job::Output::dropped;
+                return false;
+            }
+            run_steps(out, job.direct->after);
+        } else if (outer.retrieveOpType() != c10d::OpType::SEND) {
+            // A send's tensor is free once its mirror has the values.
             for (const device::Event& event : job.follows) out.follow(event);
             out.wait_for(job.word);
         }
-        if (!job.to_device.empty()) {
+        if (!job.direct && !job.to_device.empty()) {
             out.run([copies = job.to_device] {
                 const at::NoGradGuard here;
                 for (const Copy& copy : copies) copy_to_device(copy);
@@ -362,6 +444,7 @@ void Lane::enqueue_output(Job& job) {
         job.output = output; // from now on the mover may end it
     }
     if (failed != nullptr) std::rethrow_exception(failed);
+    return true;
 }
 
 void Lane::enqueue_output(DeviceWork& outer) {
@@ -372,8 +455,90 @@ void Lane::enqueue_output(DeviceWork& outer) {
     for (Job& job : jobs_) {
         if (job.outer.get() != &outer || job.output != Job::Output::later) continue;
         lock.unlock();
-        return enqueue_output(job);
+        static_cast<void>(enqueue_output(job));
+        return;
     }
+}
+
+// --- whether calls go directly -------------------------------------------------------------------
+
+/// Runs `work` on the lane's world, after the calls before, and waits for its end. The device takes
+/// no part in it.
+void Lane::exchange(const c10::intrusive_ptr<Work>& work, const at::Device& device) {
+    auto outer = c10::make_intrusive<DeviceWork>(driver_->world().rank(), c10d::OpType::UNKNOWN, "unisono:cards",
+                                                 std::vector<at::Tensor>{}, std::vector<at::Tensor>{},
+                                                 std::vector<std::vector<at::Tensor>>{}, device);
+    std::list<Job> made;
+    Job& job = made.emplace_back(Job{.work = work});
+    job.outer = outer;
+    job.output = Job::Output::enqueued;
+    {
+        const std::lock_guard order(order_);
+        job.word = take_word();
+        job.ended = take_word();
+        job.ended.open();
+        const std::lock_guard lock(mutex_);
+        refuse_ended();
+        if (jobs_.empty()) sweeps_.notify_all();
+        jobs_.splice(jobs_.end(), made);
+        news_.notify_all();
+    }
+    std::unique_lock lock(outer->mutex_);
+    outer->cv_.wait(lock, [&] { return outer->completed_; });
+    if (outer->exception_) std::rethrow_exception(outer->exception_);
+}
+
+/// With `deciding_` held.
+void Lane::decide(const at::Device& device, bool wanted, std::chrono::milliseconds timeout) {
+    const int rank = driver_->world().rank();
+    const int number = device::number(device);
+    const auto mine = std::make_shared<DirectCard>(direct::card(number, wanted, rank == 0));
+    const auto cards = std::make_shared<std::vector<DirectCard>>(static_cast<std::size_t>(driver_->world().size()));
+    auto work = c10::make_intrusive<Work>(rank, c10d::OpType::UNKNOWN, "unisono:cards");
+    work->timeout = timeout;
+    work->stages = {[cards, mine](World& world) {
+        return world.start_all_gather({un::ElementType::opaque, sizeof(DirectCard)}, mine.get(), 1, cards->data());
+    }};
+    exchange(work, device);
+    const std::string why = direct::why_not(*cards);
+    std::shared_ptr<Direct> made;
+    if (why.empty()) {
+        const un::nanoseconds until = un::deadline_after(un::steady_now(), timeout);
+        const auto stop = [&] { return driver_->has_failed() || un::steady_now() >= until; };
+        std::string failed;
+        try {
+            made = direct::begin(*cards, rank, number, stop);
+            if (made == nullptr) failed = c10::str("NCCL's communicator was not ready within ", timeout.count(), " ms");
+        } catch (const un::error& refused) {
+            failed = refused.what();
+        }
+        if (!failed.empty()) {
+            driver_->abort("abort: its first collective on a device: " + failed);
+            C10_THROW_ERROR(DistBackendError, driver_->who() + ": the first collective on a device: " + failed);
+        }
+    }
+    direct_device_ = number;
+    is_decided_ = true;
+    const std::lock_guard lock(mutex_);
+    direct_ = std::move(made);
+    why_not_direct_ = why;
+}
+
+bool Lane::goes_directly(const at::Device& device, bool wanted, std::chrono::milliseconds timeout) {
+    driver_->refuse_other_process();
+    const std::lock_guard deciding(deciding_);
+    if (!is_decided_) decide(device, wanted, timeout);
+    if (direct_ == nullptr) return false;
+    const int number = device::number(device);
+    TORCH_CHECK(number == direct_device_, driver_->who(), ": found a tensor on device ", number,
+                " after the first collective on device ", direct_device_,
+                "; expected one device for each process group, unless UNISONO_TORCH_NCCL=0");
+    return true;
+}
+
+std::string Lane::way() {
+    const std::lock_guard lock(mutex_);
+    return direct_ != nullptr ? "nccl" : why_not_direct_;
 }
 
 // --- the mover's thread --------------------------------------------------------------------------
@@ -396,11 +561,21 @@ void Lane::begin(Job& job) {
 void Lane::end(Job& job) {
     job.over = true;
     if (job.failed == nullptr) job.failed = job.work->exception();
-    if (job.failed == nullptr) return;
+    if (job.failed == nullptr) {
+        job.deadline = un::deadline_after(un::steady_now(), job.work->timeout); // for NCCL
+        return;
+    }
     static_cast<void>(spoil_in_turn(job));
+    if (job.direct && !driver_->has_failed()) driver_->abort("abort: " + words_of(job.failed));
     if (driver_->has_failed()) {
         const std::lock_guard lock(mutex_);
         if (failed_ == nullptr) failed_ = job.failed;
+        if (direct_ != nullptr && !direct_aborts_) {
+            direct_aborts_ = true;
+            sweeps_.notify_all();
+            for (Job& other : jobs_) // an abort opens their words, too
+                if (other.direct && other.failed == nullptr && !other.ended.is_open()) other.failed = job.failed;
+        }
     }
     job.outer->conclude(job.failed);
 }
@@ -423,7 +598,18 @@ void Lane::fail(Job& job, const std::string& why) {
 
 /// Returns whether anything has changed.
 bool Lane::move(Job& job, Held& held) {
-    if (job.over) return spoil_in_turn(job);
+    if (job.over) {
+        if (!job.direct || job.failed != nullptr || job.ended.is_open()) return spoil_in_turn(job);
+        if (driver_->has_failed()) { // nobody waits for NCCL any more
+            job.failed = driver_->fault();
+            end(job);
+            return true;
+        }
+        if (un::steady_now() < job.deadline) return false;
+        fail(job, c10::str("timeout: all ranks have called it, and NCCL has not ended it within ",
+                           job.work->timeout.count(), " ms"));
+        return true;
+    }
     if (!job.begun) {
         const bool collective = !job.work->point_to_point;
         bool& blocked = collective ? held.collectives : held.sends;
@@ -461,12 +647,18 @@ void Lane::run() {
             const Job::Output output = job->output;
             const std::string broken =
                 output == Job::Output::failed ? "its work was not enqueued on the device: " + job->why : device_failed_;
+            const std::string by_nccl = job->direct ? direct_failed_ : "";
             lock.unlock();
             const bool was_over = job->over;
             bool has_ended = false;
             if (broken.empty()) {
+                if (!by_nccl.empty() && job->failed == nullptr && !job->ended.is_open()) {
+                    job->begun = true;
+                    fail(*job, by_nccl);
+                }
                 changed = move(*job, held) || changed;
-                has_ended = job->over && output == Job::Output::enqueued && job->ended.is_open();
+                has_ended = job->over && (output == Job::Output::dropped ||
+                                          (output == Job::Output::enqueued && job->ended.is_open()));
             } else { // the device does not open `ended`
                 job->begun = true;
                 if (job->failed == nullptr) fail(*job, broken);
@@ -484,7 +676,8 @@ void Lane::run() {
                 continue;
             }
             changed = true;
-            if (output == Job::Output::failed) { // the device may still use the memory
+            // The device may still use the memory, or other ranks after an abort of NCCL.
+            if (output != Job::Output::enqueued || (job->direct && job->failed != nullptr)) {
                 auto& kept = *new std::list<Job>;
                 kept.splice(kept.begin(), jobs_, job++);
                 continue;
@@ -509,11 +702,14 @@ void Lane::look_for_errors(std::unique_lock<std::mutex>& lock) {
     std::map<int, c10::intrusive_ptr<DeviceWork>> eldest;
     for (const Job& job : jobs_)
         if (job.output == Job::Output::enqueued) eldest.try_emplace(job.outer->device_.index(), job.outer);
+    const std::shared_ptr<Direct> direct = direct_;
     lock.unlock();
+    const std::string by_nccl = direct == nullptr ? "" : direct->fault();
     std::string found;
     for (const auto& [device, outer] : eldest) {
         try {
-            static_cast<void>(outer->end().has_passed());
+            const device::Event last = outer->end();
+            if (last.state() != nullptr) static_cast<void>(last.has_passed());
         } catch (const std::exception& failed) {
             found = failed.what();
         }
@@ -521,6 +717,15 @@ void Lane::look_for_errors(std::unique_lock<std::mutex>& lock) {
     eldest.clear();
     lock.lock();
     if (device_failed_.empty()) device_failed_ = found;
+    if (direct_failed_.empty()) direct_failed_ = by_nccl;
+}
+
+void Lane::abort_direct(std::unique_lock<std::mutex>& lock) {
+    const std::shared_ptr<Direct> direct = direct_;
+    lock.unlock();
+    direct->abort();
+    lock.lock();
+    direct_aborted_ = true;
 }
 
 void Lane::sweep() {
@@ -528,9 +733,11 @@ void Lane::sweep() {
     device::keep_out_of_captures();
     std::unique_lock lock(mutex_);
     for (;;) {
-        const auto has_work = [&] { return stop_ || !ended_.empty() || !arrived_.empty(); };
+        const auto aborts = [&] { return direct_aborts_ && !direct_aborted_; };
+        const auto has_work = [&] { return stop_ || aborts() || !ended_.empty() || !arrived_.empty(); };
         if (jobs_.empty()) sweeps_.wait(lock, [&] { return has_work() || !jobs_.empty(); });
         else if (!sweeps_.wait_for(lock, between_looks, has_work)) look_for_errors(lock);
+        if (aborts()) abort_direct(lock); // before what needs `order_`, which NCCL's call may hold
         std::list<Job> ended = std::move(ended_);
         ended_.clear();
         std::vector<c10::intrusive_ptr<DeviceWork>> arrived = std::exchange(arrived_, {});
@@ -569,7 +776,8 @@ void Lane::shut_down(std::chrono::milliseconds longest) {
     lock.unlock();
     mover_.join();
     lock.lock();
-    if (!jobs_.empty()) { // the device may still use the memory
+    const bool is_left = !jobs_.empty();
+    if (is_left) { // the device may still use the memory
         const auto why = std::make_exception_ptr(
             c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
                                   driver_->who() + ": the process group was destroyed before the device had ended"));
@@ -588,8 +796,12 @@ void Lane::shut_down(std::chrono::milliseconds longest) {
         lock.unlock();
         sweeper_.join();
     } else {
+        lock.unlock();
         sweeper_.detach();
     }
+    if (direct_ == nullptr) return;
+    if (driver_->has_failed() || is_left) direct_->abort();
+    else direct_->end();
 }
 
 } // namespace unisono_torch

@@ -29,8 +29,19 @@
 ///
 /// A lane has a world of its own: calls on tensors of the host do not wait for a device. Its
 /// collectives start in the order of the calls, and so do its sends, on all devices.
+///
+/// If each rank has a device of its own, some collectives go directly between the devices
+/// (direct.hpp), without mirrors and without a word for which the device waits:
+///
+///     `direct`:   after the current stream | opens `ready` | NCCL's call | opens `ended`
+///
+/// Their part on the host is a check: from `ready` on, the ranks tell each other what they have
+/// called. Nothing on the device waits for it. It finds late and dead ranks and calls that differ,
+/// as for any other call. After a fault the sweeper aborts the communicator, so that the streams
+/// go on.
 
 #include "device.hpp"
+#include "direct.hpp"
 #include "driver.hpp"
 
 #include <atomic>
@@ -121,16 +132,24 @@ private:
 
 class Lane : public std::enable_shared_from_this<Lane> {
 public:
+    using Steps = std::vector<std::function<void()>>;
     struct Copy {
         at::Tensor on_device;
-        at::Tensor mirror;
+        at::Tensor mirror = {}; ///< none if the call goes directly
         at::Tensor staged = {}; ///< on the way to a tensor that is not flat
     };
+    /// A call that goes directly, with what the device does before and after it.
+    struct DirectCall {
+        un::detail::StreamCall call;
+        std::vector<at::Tensor> memory; ///< of the call
+        Steps before = {}, after = {};
+    };
     struct Job {
-        c10::intrusive_ptr<Work> work; ///< the host's part
-        std::vector<std::function<void()>> before = {};
-        std::vector<Copy> to_host = {};
-        std::vector<Copy> to_device = {};
+        c10::intrusive_ptr<Work> work;    ///< the host's part
+        Steps before = {};                ///< the host's, too
+        std::vector<Copy> to_host = {};   ///< what is read,
+        std::vector<Copy> to_device = {}; ///< and written
+        std::optional<DirectCall> direct = {};
 
         // The lane's own:
         c10::intrusive_ptr<DeviceWork> outer = {};
@@ -141,7 +160,12 @@ public:
         std::vector<device::Event> follows = {}; ///< what the copies to the tensors wait for
 
         // Guarded by `mutex_`:
-        enum class Output { later, enqueued, failed };
+        enum class Output {
+            later,
+            enqueued,
+            failed,
+            dropped ///< the group failed before NCCL had taken the call
+        };
         Output output = Output::later; ///< the device's part after `word`
         std::string why = {};          ///< it has failed
 
@@ -156,6 +180,12 @@ public:
     [[nodiscard]] static std::shared_ptr<Lane> make(std::shared_ptr<Driver> driver);
 
     [[nodiscard]] Driver& driver() { return *driver_; }
+    /// Whether collectives on this device go directly. The first call decides it with the other
+    /// ranks, and waits for them. Errors: the lane's first fault; a device that is not the first
+    /// one.
+    [[nodiscard]] bool goes_directly(const at::Device& device, bool wanted, std::chrono::milliseconds timeout);
+    /// "nccl", or why not.
+    [[nodiscard]] std::string way();
     /// Enqueues the work of `job` on the device. Errors: the lane's first fault.
     void submit(Job&& job, const c10::intrusive_ptr<DeviceWork>& outer);
     /// Enqueues what a receive has not enqueued yet.
@@ -168,9 +198,16 @@ private:
         explicit Streams(const at::Device& device) : in(device), out(device), sent(device), received(device) {}
         device::Stream in, out;
         device::Stream sent, received; ///< as `in` and `out`: a message does not wait for collectives
+        std::optional<device::Stream> direct = {};
 
-        /// That of a call's last work.
-        [[nodiscard]] device::Stream& last(c10d::OpType type) {
+        /// That of a job's first work.
+        [[nodiscard]] device::Stream& first(const Job& job) {
+            return job.direct ? *direct : job.outer->retrieveOpType() == c10d::OpType::SEND ? sent : in;
+        }
+        /// That of its last work.
+        [[nodiscard]] device::Stream& last(const Job& job) {
+            const c10d::OpType type = job.outer->retrieveOpType();
+            if (job.direct) return *direct;
             return type == c10d::OpType::SEND ? sent : type == c10d::OpType::RECV ? received : out;
         }
     };
@@ -187,8 +224,13 @@ private:
     [[nodiscard]] Streams& streams_of(const at::Device& device);
     [[nodiscard]] device::Word take_word();
     [[nodiscard]] std::vector<device::Event> uses_before(const Job& job);
+    void decide(const at::Device& device, bool wanted, std::chrono::milliseconds timeout);
+    void exchange(const c10::intrusive_ptr<Work>& work, const at::Device& device);
+    void check_by_host(Job& job);
     void enqueue_input(Job& job, Streams& streams);
-    void enqueue_output(Job& job);
+    [[nodiscard]] bool is_taken(const DirectCall& call, device::Stream& stream);
+    /// Returns false if NCCL has not taken the call before the group failed.
+    bool enqueue_output(Job& job);
 
     void run();
     [[nodiscard]] bool move(Job& job, Held& held);
@@ -199,9 +241,13 @@ private:
 
     void sweep();
     void look_for_errors(std::unique_lock<std::mutex>& lock);
+    void abort_direct(std::unique_lock<std::mutex>& lock);
 
     std::shared_ptr<Driver> driver_;
-    int process_;                    ///< that joined
+    int process_;             ///< that joined
+    std::mutex deciding_;     ///< taken before `order_`
+    bool is_decided_ = false; ///< whether calls go directly, on the device
+    int direct_device_ = -1;
     std::mutex order_;               ///< of the calls; never the mover's
     std::map<int, Streams> streams_; ///< by device
     std::mutex mutex_;               ///< of what follows; under it nobody calls the device or frees a tensor
@@ -215,6 +261,11 @@ private:
     std::deque<device::Word> free_words_;
     std::exception_ptr failed_ = {};
     std::string device_failed_ = {}; ///< how
+    std::shared_ptr<Direct> direct_ = {};
+    std::string why_not_direct_ = "undecided"; ///< if there is none
+    std::string direct_failed_ = {};           ///< how
+    bool direct_aborts_ = false;               ///< the sweeper is to abort it,
+    bool direct_aborted_ = false;              ///< and has done so
     bool ending_ = false;
     bool stop_ = false;
     bool sweeper_has_ended_ = false;

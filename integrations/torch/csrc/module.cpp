@@ -20,13 +20,14 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& 
                                          std::chrono::milliseconds timeout, const std::string& name,
                                          const std::string& transport, bool reproducible, bool blocking_wait,
                                          const std::vector<uint64_t>& global_ranks,
-                                         const std::vector<std::string>& hosts) {
+                                         const std::vector<std::string>& hosts, bool nccl) {
     return join_group(store, rank, size,
                       Settings{.timeout = timeout,
                                .name = name,
                                .transport = transport,
                                .reproducible = reproducible,
                                .blocking_wait = blocking_wait,
+                               .nccl = nccl,
                                .global_ranks = global_ranks,
                                .hosts = hosts});
 }
@@ -67,7 +68,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     leave_by_status();
     module.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
                py::arg("name"), py::arg("transport"), py::arg("reproducible"), py::arg("blocking_wait"),
-               py::arg("global_ranks"), py::arg("hosts"), py::call_guard<py::gil_scoped_release>());
+               py::arg("global_ranks"), py::arg("hosts"), py::arg("nccl") = true,
+               py::call_guard<py::gil_scoped_release>());
     module.def(
         "sum_exactly",
         [](const c10::intrusive_ptr<c10d::Backend>& backend, const std::vector<at::Tensor>& addends,
@@ -77,6 +79,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
         py::call_guard<py::gil_scoped_release>());
     module.def("transport",
                [](const c10::intrusive_ptr<c10d::Backend>& backend) { return ours(backend, "transport").transport(); });
+    module.def("device_transport", [](const c10::intrusive_ptr<c10d::Backend>& backend) {
+        return ours(backend, "device_transport").device_transport();
+    });
     module.attr("knows_devices") = device::built;
     module.def("say_goodbye", &say_goodbye, py::call_guard<py::gil_scoped_release>());
 }

@@ -37,4 +37,14 @@ export PYTHONPATH=$folder/package
     "$python" "$here/tests/test_futures.py"
     unset UNISONO_TORCH_BLOCKING_WAIT
 }
-[ -z "$which" ] || "$python" "$here/tests/test_device.py"
+case $which in
+--stand_in)
+    "$python" "$here/tests/test_device.py"
+    "$python" "$here/tests/test_direct.py"
+    ;;
+--device)
+    UNISONO_TORCH_NCCL=0 "$python" "$here/tests/test_device.py"
+    # Ranks that share a GPU do not use NCCL.
+    [ "$("$python" -c 'import torch; print(torch.cuda.device_count())')" -lt 2 ] || "$python" "$here/tests/test_device.py" Device
+    ;;
+esac

@@ -513,6 +513,7 @@ def bad_arguments():
 
 def abort():
     x = torch.ones(10)
+    dist.all_reduce(x)  # on a device, the first one waits for the other ranks
     if dist.get_rank() == 0:
         work = dist.all_reduce(x, async_op=True)
         dist.group.WORLD._get_backend(torch.device("cpu")).abort()

@@ -19,11 +19,11 @@ import torch.distributed as dist
 
 from . import _C
 
-__all__ = ["MicroBatches", "Options", "transport"]
+__all__ = ["MicroBatches", "Options", "device_transport", "transport"]
 
 
-def _truth(name: str) -> bool:
-    value = os.environ.get(name, "0").lower()
+def _truth(name: str, otherwise: str = "0") -> bool:
+    value = os.environ.get(name, otherwise).lower()
     if value in ("0", "", "false", "no", "off"):
         return False
     if value in ("1", "true", "yes", "on"):
@@ -41,11 +41,13 @@ class Options:
         "shared_memory", "hosts" or "tcp"; the same on all ranks. By default UNISONO_TORCH_TRANSPORT, else "auto".
     blocking_wait: what ``wait()`` does for tensors of a GPU. By default only the current stream waits; with True the host waits, too, so
         that an error is thrown there and not by a later call. By default UNISONO_TORCH_BLOCKING_WAIT, else not.
+    nccl: whether collectives on tensors of GPUs go by NCCL where they can; the same on all ranks. By default UNISONO_TORCH_NCCL, else yes.
     """
 
     reproducible: bool = dataclasses.field(default_factory=lambda: _truth("UNISONO_TORCH_REPRODUCIBLE"))
     transport: str = dataclasses.field(default_factory=lambda: os.environ.get("UNISONO_TORCH_TRANSPORT", "auto"))
     blocking_wait: bool = dataclasses.field(default_factory=lambda: _truth("UNISONO_TORCH_BLOCKING_WAIT"))
+    nccl: bool = dataclasses.field(default_factory=lambda: _truth("UNISONO_TORCH_NCCL", "1"))
 
 
 _joined_by = None  # the process that joined the first group
@@ -78,6 +80,7 @@ def _create(options, backend_options):
         blocking_wait=chosen.blocking_wait,
         global_ranks=ranks,
         hosts=hosts,
+        nccl=chosen.nccl,
     )
 
 
@@ -89,6 +92,11 @@ def _backend_of(group):
 def transport(group=None) -> str:
     """The transport that a process group has chosen: "shared_memory", "hosts" or "tcp"."""
     return _C.transport(_backend_of(group))
+
+
+def device_transport(group=None) -> str:
+    """How the collectives of a process group on tensors of a GPU go: "nccl", or why not by NCCL. It is decided by the first one."""
+    return _C.device_transport(_backend_of(group))
 
 
 class MicroBatches:

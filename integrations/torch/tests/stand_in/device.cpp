@@ -2,6 +2,7 @@
 // streams and events are those of the stand-in for CUDA (tests/extensions/nccl/stand_in), whose
 // streams are threads. A script's own work on tensors is done by the host at once; so a test that
 // wants it on the current stream enqueues it there, by the functions at the end of this file.
+// The ranks of NCCL's stand-in are threads of one process. Each makes a device its own.
 // UNISONO_STAND_IN_WITHOUT=begin or end leaves out what connects the current stream with a call, to
 // see that tests notice.
 // One call of the device runs at a time. With UNISONO_STAND_IN_WAITS=1, calls that may wait for the
@@ -21,7 +22,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -115,10 +118,17 @@ bool is_without(std::string_view what) {
 
 thread_local bool uses_second_stream = false;
 
+int device_of_thread() {
+    int found = 0;
+    check(cudaGetDevice(&found));
+    return found;
+}
+
+/// Each device has its own, which all threads share.
 cudaStream_t current_stream() {
-    static Stream::State& one = *new Stream::State;
-    static Stream::State& other = *new Stream::State;
-    return uses_second_stream ? other.stream : one.stream;
+    const Call here;
+    static auto& made = *new std::map<std::pair<int, bool>, Stream::State>;
+    return made[{device_of_thread(), uses_second_stream}].stream;
 }
 
 } // namespace
@@ -126,6 +136,7 @@ cudaStream_t current_stream() {
 int count() { return 1; }
 bool has(const at::Device& device) { return device.is_cpu(); }
 at::Device with_index(std::int64_t) { return at::kCPU; }
+int number(const at::Device&) { return device_of_thread(); }
 at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) {
     const Call here;
     here.wait_if_told();
@@ -191,6 +202,7 @@ Event Stream::mark() {
     check(cudaEventRecord(made->event, state_->stream));
     return Event(std::move(made));
 }
+void* Stream::native() const { return state_->stream; }
 void Stream::complete(c10::ivalue::Future& future, const c10::IValue& value) { future.markCompleted(value); }
 
 } // namespace unisono_torch::device
@@ -214,6 +226,31 @@ extern "C" {
 [[gnu::visibility("default")]] void stand_in_allocate() {
     const unisono_torch::device::Call here;
     here.wait_for_device();
+}
+/// Makes a device that of the calling thread.
+[[gnu::visibility("default")]] void stand_in_use_device(int device) { cudaSetDevice(device); }
+/// The names of NCCL's calls that have run since the last question, and then, if there is any, what
+/// NCCL forbids; with spaces between them.
+[[gnu::visibility("default")]] void stand_in_take_calls(char* text, std::size_t room) {
+    std::string all;
+    for (const std::string& one : stand_in::take_calls()) all += one + ' ';
+    for (const std::string& one : stand_in::take_misuse()) all += "MISUSE: " + one + ' ';
+    std::snprintf(text, room, "%s", all.c_str());
+}
+/// From its next call on, the communicators of this rank answer an error.
+[[gnu::visibility("default")]] void stand_in_fail_nccl(int rank) {
+    static auto& failing = *new stand_in::Scene({.failing_rank = rank});
+    static_cast<void>(failing);
+}
+/// The streams of this rank run no call of NCCL any more.
+[[gnu::visibility("default")]] void stand_in_silence_nccl(int rank) {
+    static auto& silent = *new stand_in::Scene({.silent_rank = rank});
+    static_cast<void>(silent);
+}
+/// This rank joins no new communicator of NCCL.
+[[gnu::visibility("default")]] void stand_in_keep_from_nccl(int rank) {
+    static auto& absent = *new stand_in::Scene({.absent_rank = rank});
+    static_cast<void>(absent);
 }
 /// Every later call of the device answers an error.
 [[gnu::visibility("default")]] void stand_in_lose_device() {

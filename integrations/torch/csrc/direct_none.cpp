@@ -1,0 +1,8 @@
+#include "direct.hpp"
+
+namespace unisono_torch::direct {
+
+DirectCard card(int, bool, bool) { return {}; }
+std::shared_ptr<Direct> begin(const std::vector<DirectCard>&, int, int, const std::function<bool()>&) { return {}; }
+
+} // namespace unisono_torch::direct
