@@ -88,8 +88,10 @@ inline constexpr bool feeds = false;
 template <class Feed, class... Fixed, class... Metrics>
 inline constexpr bool feeds<Feed, std::tuple<Fixed...>, Metrics...> = std::invocable<Feed&, Fixed..., Metrics&...>;
 
-/// Calls visit(batch, samples) for each batch of this rank; visit(batch, samples, pass) for a model
-/// in units. Collective. `hosting`: of the workers.
+/// Ranks agree on the data set's size and the options, and buffers become those of rank 0. Then
+/// calls visit(batch, samples) for each batch of this rank; visit(batch, samples, pass) for a model
+/// in units. Returns how ranks share the data. Collective. `hosting`: of the workers. \throws error
+/// bad_input: an empty data set, a bad size of batches, or ranks that differ in them
 template <class Training, class Run, class Model, class Hosting, class Data, class Visit>
 SamplerShape each_batch(Training& training, Run& run, Model& model, const Hosting& hosting, Data& data,
                         const EvaluateOptions& options, const char* who, const Visit& visit) {
@@ -105,15 +107,17 @@ SamplerShape each_batch(Training& training, Run& run, Model& model, const Hostin
     agree_on(world, who, std::array<std::string_view, 2>{"data.size()", "EvaluateOptions.batch_size"},
              std::array<std::int64_t, 2>{shape.data_size, shape.batch_size});
     broadcast_buffers(world, model);
-    Loader loader(data, EvaluationSampler{}.stream(shape, Epoch{0}),
-                  LoaderOptions{.depth = options.read_ahead, .timeout = world.timeout()});
-    for (auto* item = loader.next(); item != nullptr; item = loader.next()) {
-        if (!item->batch) continue;
-        const std::size_t samples = item->entry.samples.size();
-        if constexpr (unit_model<Model>)
-            training.template forward<unit_pass_t<Model>>([&](auto& pass) { visit(*item->batch, samples, pass); });
-        else visit(*item->batch, samples);
-    }
+    {
+        Loader loader(data, EvaluationSampler{}.stream(shape, Epoch{0}),
+                      LoaderOptions{.depth = options.read_ahead, .timeout = world.timeout()});
+        for (auto* item = loader.next(); item != nullptr; item = loader.next()) {
+            if (!item->batch) continue;
+            const std::size_t samples = item->entry.samples.size();
+            if constexpr (unit_model<Model>)
+                training.template forward<unit_pass_t<Model>>([&](auto& pass) { visit(*item->batch, samples, pass); });
+            else visit(*item->batch, samples);
+        }
+    } // the others may be long at it: no batch is kept meanwhile
     if constexpr (unit_model<Model>) training.end_forward();
     return shape;
 }

@@ -71,7 +71,7 @@ class Trainer {
     using Policies = detail::TrainerPolicies<Given...>;
     using Sharding = typename Policies::Sharding;
     using Training = detail::training_of<World, Model, Policies>;
-    using PassGiven = detail::pass_given_t<Model>;
+    using GivenPass = detail::pass_given_t<Model>;
 
 public:
     static_assert(
@@ -155,7 +155,7 @@ public:
                                     .replica = static_cast<std::uint64_t>(world().rank()),
                                     .replicas = sizeof...(Batches) * ranks};
                     [[maybe_unused]] const auto add = [&](const auto& batch) {
-                        const bool last = facts.replica + ranks >= facts.replicas;
+                        const bool last = facts.replica + ranks >= facts.replicas; // this rank's number is below ranks
                         training_->add(*model_, batch, static_cast<double>(samples_of(batch)), facts, last);
                         facts.replica += ranks;
                     };
@@ -202,13 +202,13 @@ public:
             return {std::move(metrics)...};
         } else {
             using Batch = batch_of<std::remove_reference_t<Data>>;
-            constexpr bool takes_pass = requires(Model& m, const Batch& batch, PassGiven& pass) {
+            constexpr bool takes_pass = requires(Model& m, const Batch& batch, GivenPass& pass) {
                 requires unit_model<Model>;
                 m.evaluate(batch, pass, metrics...);
             };
             if constexpr (takes_pass || requires(Model& m, const Batch& batch) { m.evaluate(batch, metrics...); }) {
                 using Fixed =
-                    std::conditional_t<takes_pass, std::tuple<const Batch&, PassGiven&>, std::tuple<const Batch&>>;
+                    std::conditional_t<takes_pass, std::tuple<const Batch&, GivenPass&>, std::tuple<const Batch&>>;
                 detail::tell_metrics_by_value<detail::evaluates_copies<Model, Fixed, Metrics...>()>();
                 const auto feed = [](Model& m, const Batch& batch,
                                      auto&... rest) -> decltype(static_cast<void>(m.evaluate(batch, rest...))) {
@@ -438,15 +438,17 @@ private:
         });
     }
 
-    /// The arguments before the metrics with which they are fed.
+    /// The arguments before the metrics with which they are fed. Only one form is asked for: a
+    /// generic callable may accept both, but compile with one.
     template <class Data, class Batch = batch_of<std::remove_reference_t<Data>>>
-    using FedWith = std::conditional_t<unit_model<Model>, std::tuple<Model&, const Batch&, PassGiven&>,
+    using FedWith = std::conditional_t<unit_model<Model>, std::tuple<Model&, const Batch&, GivenPass&>,
                                        std::tuple<Model&, const Batch&>>;
     template <class Batch>
     static constexpr bool predicts = requires(Model& m, const Batch& batch) {
         std::span(std::declval<const std::remove_cvref_t<decltype(detail::predict_by(m, batch))>&>());
     };
 
+    /// Calls visit for each batch of this rank (detail::each_batch).
     template <class Data, class Visit>
     SamplerShape each_batch(Data& data, const EvaluateOptions& options, const char* who, const Visit& visit) {
         return detail::each_batch(*training_, mode_->run, *model_, policies_.hosting, data, options, who, visit);

@@ -54,6 +54,7 @@ public:
     void need(std::size_t parameter, std::int32_t exponent) {
         needed_[parameter] = std::max(needed_[parameter], exponent);
     }
+    [[nodiscard]] bool agree(GroupCore& world, std::int64_t micro_batches) override = 0;
     [[nodiscard]] std::size_t first_not_finite() override {
         for (std::size_t p = 0; p < needed_.size(); ++p)
             if (needed_[p] == Grid::not_finite) return p;

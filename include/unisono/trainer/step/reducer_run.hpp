@@ -34,10 +34,10 @@ struct ReducerCall {
 };
 
 /// A reducer's run is the object that its `start(group)` returns. The trainer keeps it for the
-/// whole training, and starts sums of gradients by it (reducer/reducer.hpp). This class has the
-/// run's functions for untyped elements, so that an update knows neither the reducer's type nor the
-/// group's. The definitions here are those of a reducer of schedules. It is only asked, in the
-/// first update, with which call elements are summed; later updates start what that prepared.
+/// whole training, and starts sums of gradients by it (reducer/reducer.hpp). This class starts them
+/// on untyped elements, so that an update knows neither the reducer's type nor the group's. A
+/// reducer of schedules is only asked, in the first update, by which call elements are summed;
+/// later updates start what that prepared.
 class ReducerRun {
 public:
     explicit ReducerRun(GroupCore& world) : core_(&world) {}
@@ -45,10 +45,12 @@ public:
     ReducerRun& operator=(const ReducerRun&) = delete;
     virtual ~ReducerRun() = default;
 
-    /// The call by which a schedule does it. Its `plan` is null if the reducer does it otherwise.
+    /// The call by which a schedule does what is wanted. Its `plan` is null if the reducer does it
+    /// otherwise.
     [[nodiscard]] virtual Call call(const ReducerCall& wanted) const = 0;
     /// True if one operation sums the slices of all ranks.
     [[nodiscard]] virtual bool sums_slices_at_once() const = 0;
+    /// Starts what is wanted, if no schedule does it.
     UNISONO_OUTSIDE virtual Operation start(const ReducerCall& wanted);
     /// Where this rank gets the result: its own slice, or all values.
     [[nodiscard]] CallBuffer result(const ReducerCall& wanted) const;
@@ -165,20 +167,22 @@ public:
 
     Operation start(const ReducerCall& wanted) override {
         const Collective what = wanted.what;
+        ReducerCall given = wanted; // a reducer may take its members by reference
         Operation started;
         Types::visit(wanted.values, [&]<class Values>(Values elements) {
             constexpr bool sums = Types::template sums<Values>;
             if constexpr (sums) {
                 if constexpr (requires { run_.sum(*world_, elements); })
                     if (what == Collective::all_reduce) return set(started, run_.sum(*world_, elements));
-                if constexpr (Types::owned && requires { run_.sum_to(*world_, elements, wanted.owner); })
-                    if (what == Collective::reduce) return set(started, run_.sum_to(*world_, elements, wanted.owner));
-                if constexpr (Types::owned && requires { run_.sum_slices(*world_, elements, wanted.counts); })
+                if constexpr (Types::owned && requires { run_.sum_to(*world_, elements, given.owner); })
+                    if (what == Collective::reduce) return set(started, run_.sum_to(*world_, elements, given.owner));
+                if constexpr (Types::owned && requires { run_.sum_slices(*world_, elements, given.counts); })
                     if (what == Collective::reduce_scatter)
-                        return set(started, run_.sum_slices(*world_, elements, wanted.counts));
+                        return set(started, run_.sum_slices(*world_, elements, given.counts));
             }
-            if constexpr (Types::owned && requires { run_.publish(*world_, elements, wanted.owner); })
-                if (what == Collective::broadcast) return set(started, run_.publish(*world_, elements, wanted.owner));
+            if constexpr (Types::owned && requires { run_.publish(*world_, elements, given.owner); })
+                if (what == Collective::broadcast) return set(started, run_.publish(*world_, elements, given.owner));
+            // Elements that cannot be summed at all are refused for what every reducer has.
             refuse_verb(sums || what == Collective::broadcast ? what : Collective::all_reduce);
         });
         return started;

@@ -73,7 +73,8 @@ public:
     /// Starts an update.
     void begin();
 
-    /// Adds the micro-batch in progress, for which the model's call has returned this loss.
+    /// Adds the micro-batch in progress (`micro_`), for which the model's call has returned this
+    /// loss.
     void after_call(double loss, bool last);
 
     // --- after the last micro-batch ---
@@ -228,10 +229,10 @@ protected:
     double scaled_by_ = 1;         ///< the loss scale of this update
     /// This update's sum of weights over all ranks; known once they have agreed to make the update.
     double divisor_ = 0;
-    MicroBatchFacts* micro_ = nullptr;
-    Pass* pass_ = nullptr;    ///< the pass of this rank's micro-batch, while the model works on it
-    Mode* mode_ = nullptr;    ///< the run of the update policy
-    TraceLog* log_ = nullptr; ///< where the time goes; null: nothing is recorded
+    MicroBatchFacts* micro_ = nullptr; ///< the micro-batch in progress, set before the model's call
+    Pass* pass_ = nullptr;             ///< the pass of this rank's micro-batch, while the model works on it
+    Mode* mode_ = nullptr;             ///< the run of the update policy
+    TraceLog* log_ = nullptr;          ///< where the time goes; null: nothing is recorded
 
 private:
     /// Bits reserved for weights and ranks: if all elements are below 2^large_from_, and the
