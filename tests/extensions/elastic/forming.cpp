@@ -24,8 +24,10 @@ constexpr un::nanoseconds ms = 1'000'000, patience = 100 * ms;
 struct Other {
     un::nanoseconds now = ms;
     un::detail::Membership<> member{1, {0, 1}, {.patience = patience, .give_up = 20 * patience}};
-    bool dies = false; ///< while the ranks of the next world meet
+    int meetings = 0;
+    int dies_in = 0; ///< the meeting of the next world's ranks in which it dies; 0: none
     bool has_died = false;
+    bool is_broken = false; ///< no world of both can be made, and each attempt fails after 1 ms
 };
 
 /// Time passes only in `wait`, if there is nothing to hear.
@@ -50,9 +52,15 @@ struct ByHand : test::Alone {
         if (messages.empty()) other->now = std::max(other->now, until);
     }
     template <class Wait>
-    un::Group<un::InProcess> meet(const std::vector<int>&, std::uint64_t, un::nanoseconds, Wait wait) {
-        other->has_died = other->dies;
-        if (other->has_died) wait(now());
+    un::Group<un::InProcess> meet(const std::vector<int>& members, std::uint64_t, un::nanoseconds, Wait wait) {
+        const bool fails = other->is_broken && members.size() > 1;
+        other->has_died = ++other->meetings == other->dies_in;
+        if (other->has_died && !fails) wait(now());
+        if (fails) {
+            other->now += ms;
+            other->member.begin(1, now());
+            throw un::error(un::Fault{.code = un::ErrorCode::peer_lost, .rank = 0, .message = "broken by hand"});
+        }
         other->member.work();
         return {};
     }
@@ -69,7 +77,11 @@ public:
         return other_->now - began;
     }
     void pass(un::nanoseconds time) { other_->now += time; }
-    void let_other_die() { other_->dies = true; }
+    /// In the next meeting of the ranks, or in a later one.
+    void let_other_die(int later = 0) { other_->dies_in = other_->meetings + 1 + later; }
+    void break_all() { other_->is_broken = true; }
+    [[nodiscard]] un::nanoseconds now() const { return other_->now; }
+    [[nodiscard]] int meetings() const { return other_->meetings; }
     [[nodiscard]] bool limits(std::uint64_t updates, const un::Fault& why) { return formation_.limits(updates, why); }
     [[nodiscard]] std::size_t members() const { return members_.size(); }
 
@@ -118,6 +130,31 @@ BOOST_AUTO_TEST_CASE(worlds_that_have_worked) {
             }
         }
     }
+}
+
+/// No world can be made, although nobody is lost: the pauses between attempts grow up to half of
+/// `patience`, and end at give_up.
+BOOST_AUTO_TEST_CASE(a_library_that_stays_broken) {
+    Job job;
+    job.break_all();
+    const un::nanoseconds began = job.now();
+    BOOST_CHECK_EXCEPTION(job.next(1, fault(un::ErrorCode::peer_lost, -1)), un::error, [](const un::error& failed) {
+        const std::string text = failed.what();
+        return failed.code() == un::ErrorCode::timeout && text.find("broken by hand") != text.npos;
+    });
+    BOOST_TEST(job.now() - began == 20 * patience);
+    BOOST_TEST(job.meetings() >= 20);
+    BOOST_TEST(job.meetings() <= 42, job.meetings() << " attempts in 20 times `patience`");
+}
+
+/// A rank that ends meanwhile is not waited for.
+BOOST_AUTO_TEST_CASE(a_rank_ends_while_the_others_pause) {
+    Job job;
+    job.break_all();
+    job.let_other_die(2);
+    const un::nanoseconds two_attempts = ms + patience / 2;
+    BOOST_TEST(job.next(1, fault(un::ErrorCode::peer_lost, -1)) == two_attempts + ms);
+    BOOST_TEST(job.members() == 1u);
 }
 
 /// The formation limits what it counts, and the trainer all else.

@@ -304,11 +304,25 @@ private:
             } catch (const device_error&) { // no added member is the cause
                 throw;
             } catch (const error& failed) {
-                if (!(is_loss(failed) || leave_out_added(failed))) throw;
+                if (is_loss(failed)) wait_out(agreed);
+                else if (!leave_out_added(failed)) throw;
                 note_failure(failed.why());
             }
             membership_->begin(updates, medium_.now());
         }
+    }
+    /// Every failed attempt but the first takes as long as one that waits for a rank in vain,
+    /// unless a member has ended. Otherwise the ranks would try without a pause while something
+    /// stays broken, such as NCCL. The first attempt may have failed by a death of which this
+    /// member has not heard yet.
+    void wait_out(nanoseconds began) {
+        const nanoseconds until =
+            std::min(began + attempts_.allowed, deadline_after(attempts_.began, options_.give_up));
+        const auto has_ended = [&](int member) { return membership_->has_ended(member); };
+        const auto all_live = [&] {
+            return std::none_of(membership_->members().begin(), membership_->members().end(), has_ended);
+        };
+        while (attempts_.made > 1 && medium_.now() < until && all_live()) wait(until);
     }
     void note_failure(const Fault& why) {
         if (medium_.now() - attempts_.began >= options_.give_up.count())
