@@ -25,6 +25,7 @@ namespace detail {
 
 class Engine {
 public:
+    OpenGroups groups; ///< of this rank
     explicit Engine(Owned<Endpoint> endpoint) : endpoint_(std::move(endpoint)), own_(endpoint_->transport_executor()) {}
     [[gnu::cold]] ~Engine() {
         while (lost_) lost_.take(lost_->after.release()); // one by one: there may be many
@@ -415,8 +416,10 @@ private:
         // in flight are checked, or only the next one.
         for (std::size_t looks = late ? active_.size() : !active_.empty(); looks != 0 && !is_found; --looks)
             is_found = find_difference(*endpoint_, *operations_[active_[++looked_at_ % active_.size()]], found);
-        if (late || is_found || looked_at_ % 16 == 0)
-            is_found = find_earlier_difference(*operation.group, operation.sequence, found) || is_found;
+        if (late || is_found || looked_at_ % 16 == 0) is_found = find_earlier_difference(operation, found) || is_found;
+        // A rank that never comes, or has left, may have had other data of any group.
+        if ((late || is_found) && found.code != ErrorCode::mismatch)
+            is_found = groups.find_difference(found) || is_found;
         if (is_found && found.code == ErrorCode::peer_lost && progress()) return; // it left after it had sent
         if (is_found || late) endpoint_->abort(is_found ? found : timed_out(*endpoint_, operation, timeout));
         throw_if_faulty();

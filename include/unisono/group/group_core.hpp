@@ -439,6 +439,7 @@ UNISONO_DEFINITION void GroupCore::progress() {
     state_->announcements = board.announcements;
     state_->board = board.lines;
     state_->shifts = std::move(board.shifts);
+    state_->engine->groups.open(*state_);
 }
 
 UNISONO_NAMESPACE_END

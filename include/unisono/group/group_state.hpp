@@ -65,6 +65,7 @@ namespace detail {
 
 [[gnu::cold]] UNISONO_DEFINITION GroupState::~GroupState() {
     const Entry entry = engine->enter();
+    engine->groups.close(*this);
     for (OperationState* const state : states_) engine->dismiss(Owned(state));
     for (OperationState* const one : engine->enrolled()) {
         if (one == nullptr || one->group != this || one->key.call != 0) continue; // a handle has it (see prepared.hpp)

@@ -4,6 +4,7 @@
 /// Finds the cause if an operation does not end: a peer that runs another operation, has left, or
 /// has not arrived yet. Called only after a while without progress.
 
+#include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -87,8 +88,9 @@ inline std::string_view name_of_call(const Signature& signature) {
             .message = std::move(message)};
 }
 
-/// Looks for an operation that this rank and a peer have completed and that differed: neither of
-/// them read the other's data. They find that in the next operation in which one does.
+/// Looks for an operation before `before` that this rank and a peer have completed and that
+/// differed: neither of them read the other's data. They find that in the next operation in which
+/// one does, or when one waits in vain.
 [[gnu::cold]] inline bool find_earlier_difference(const GroupContext& group, std::uint64_t before, Fault& found) {
     const Announcements& all = group.announcements;
     if (!all) return false;
@@ -104,7 +106,33 @@ inline std::string_view name_of_call(const Signature& signature) {
     return false;
 }
 
-/// As above, from the signature beside a rank's flag.
+/// The same for a rank that waits for this operation. A message has no number among its group's
+/// operations, so all of them are looked at.
+[[gnu::cold]] inline bool find_earlier_difference(const OperationState& operation, Fault& found) {
+    const GroupContext& group = *operation.group;
+    return find_earlier_difference(group, operation.point_to_point ? group.sequence + 1 : operation.sequence, found);
+}
+
+/// The groups of a rank that are in use.
+class OpenGroups {
+public:
+    void open(const GroupContext& group) { all_.push_back(&group); }
+    void close(const GroupContext& group) noexcept {
+        for (std::size_t i = all_.size(); i-- > 0;)
+            if (all_[i] == &group) return all_.erase(i);
+    }
+    /// As `find_earlier_difference`, among all operations of all of them.
+    [[nodiscard, gnu::cold]] bool find_difference(Fault& found) const {
+        for (const GroupContext* const group : all_)
+            if (find_earlier_difference(*group, group->sequence + 1, found)) return true;
+        return false;
+    }
+
+private:
+    List<const GroupContext*> all_;
+};
+
+/// The fault of a difference, from the signature beside a rank's flag.
 [[gnu::cold]] inline Fault mismatch_in_flags(const OperationState& operation, int peer) {
     const MappedLine& line = operation.group->board.line(peer, operation.mapped_index);
     return mismatch(*operation.group, peer, operation.sequence, operation.signature, line.signature);

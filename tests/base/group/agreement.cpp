@@ -335,17 +335,39 @@ BOOST_AUTO_TEST_CASE(a_mistake_that_is_long_past) {
         fails(draw, 2, un::ErrorCode::mismatch, {"all_reduce", "an earlier broadcast"}, [&](auto& group) {
             std::vector<int> few(4);
             un::broadcast(group, few, group.rank());
-            // Rank 1 starts when all data are there: a rank that waits in one of them finds it
-            // there.
+            // Rank 1 starts when all data are there: a rank that waits for one of them, or for the
+            // message, looks for differences.
             std::vector<std::vector<int>> many(80, few);
             std::vector<un::Operation> open;
-            if (group.rank() == 1) un::receive(group, few, 0);
+            if (group.rank() == 1)
+                for (un::Operation all = un::start_receive(group, few, 0); !all.poll();)
+                    std::this_thread::sleep_for(1ms);
             for (auto& each : many) open.push_back(un::start_broadcast(group, each, 0, un::TreeSchedule{}));
             if (group.rank() == 0) un::send(group, few, 1);
             for (auto& each : open) each.wait();
             few.resize(draw < 2 ? 4 : 10'000);
             un::all_reduce(group, few);
         });
+    }
+}
+
+// As above. Then each waits for a message of the other, or for it in another group.
+BOOST_AUTO_TEST_CASE(a_mistake_before_a_wait_in_vain) {
+    for (std::uint64_t draw = 0; draw < 4; ++draw) {
+        for (const bool by_message : {true, false}) {
+            const campaign::Watchdog watchdog("a mistake", 60);
+            fails(draw, 2, un::ErrorCode::mismatch, {"broadcast", "another root"}, [&](auto& group) {
+                auto inner = group.split(0, group.rank());
+                std::vector<int> few(4);
+                un::broadcast(group, few, group.rank());
+                un::barrier(inner); // both have made the call that differs
+                group.set_timeout(400ms);
+                inner.set_timeout(400ms);
+                if (by_message) return un::receive(group, few, 1 - group.rank());
+                if (group.rank() == 0) un::barrier(inner);
+                else un::receive(inner, few, 0);
+            });
+        }
     }
 }
 
