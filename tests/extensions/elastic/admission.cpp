@@ -65,10 +65,11 @@ private:
 
 std::optional<Entrance> knock(const Desk& desk, const un::JobToken& secret) {
     std::string why;
+    NoEntry refused;
     const un::nanoseconds until = un::steady_now() + 5'000'000'000;
     for (const SocketAddress& address : resolve(desk.place().host, desk.place().port, why))
         return enter(address, {.claimant = draw_claimant(), .host = host_number(), .pid = 1, .door = Door::desk},
-                     secret, until, why);
+                     secret, until, refused);
     return std::nullopt;
 }
 /// Returns the reason for which an application is refused. Empty: it is not refused within the
@@ -232,11 +233,12 @@ BOOST_AUTO_TEST_CASE(rare_looks_take_in_who_waits) {
     std::atomic<bool> looks = true;
     std::thread applicant([&] {
         std::string why;
+        NoEntry refused;
         const un::nanoseconds until = un::steady_now() + 30'000'000'000;
         for (const SocketAddress& address : resolve(place.host, place.port, why)) {
             std::optional<Entrance> entrance =
                 enter(address, {.claimant = draw_claimant(), .host = host_number(), .pid = 1, .door = Door::desk},
-                      place.token, until, why);
+                      place.token, until, refused);
             if (entrance)
                 static_cast<void>(send_frame(*entrance, make_frame(FrameKind::contribution, application), until));
             while (looks && un::steady_now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -447,6 +447,42 @@ BOOST_AUTO_TEST_CASE(two_jobs_at_one_address_do_not_mix) {
                         outcomes[3].text);
 }
 
+// Rank 0 has another secret. It listens at one of several ports; at the others nobody listens, or a
+// program that knows nothing of jobs. With a program of that kind alone, rank 0 may still come.
+BOOST_AUTO_TEST_CASE(another_secret_is_named_though_other_ports_refuse) {
+    for (const bool is_there : {true, false}) {
+        std::optional<d::Hub> hub;
+        d::Listener other;
+        un::RendezvousPoint point = test::local_point();
+        for (int attempt = 0; attempt < 50; ++attempt) { // a free port, behind which others are free
+            try {
+                d::Listener first = d::listen_at(true, point.port = test::free_port());
+                other = d::listen_at(true, static_cast<std::uint16_t>(point.port + 1));
+                if (is_there) hub.emplace(std::move(first), d::HubOptions{.world = 2, .token = un::JobToken::random()});
+                break;
+            } catch (const un::error&) { // taken meanwhile
+            }
+        }
+        BOOST_REQUIRE(other.socket.valid());
+        point.further_ports = 3;
+        std::atomic<bool> done = false;
+        std::thread stranger([&] {
+            while (!done) {
+                if (!d::wait_for(other.socket.get(), POLLIN, test::in(5ms))) continue;
+                const d::FileDescriptor guest(::accept(other.socket.get(), nullptr, nullptr));
+                static_cast<void>(::send(guest.get(), "220 mail", 8, MSG_NOSIGNAL));
+            }
+        });
+        const auto outcomes = test::run_ranks({1}, [&](int rank) {
+            static_cast<void>(un::rendezvous(un::identity_of(rank, 2), point, test::patience(500ms)));
+        });
+        done = true;
+        stranger.join();
+        BOOST_CHECK(outcomes[0].code == un::ErrorCode::timeout);
+        BOOST_CHECK_MESSAGE(test::contains(outcomes[0], "it has another secret") == is_there, outcomes[0].text);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(the_first_fault_is_the_same_on_all_ranks) {
     for (int repetition = 0; repetition < 10; ++repetition) {
         std::vector<std::string> seen(5);
@@ -588,8 +624,9 @@ BOOST_AUTO_TEST_CASE(as_many_ranks_of_other_hosts_as_there_are_descriptors) {
                              .claimant = static_cast<std::uint64_t>(rank) + 1,
                              .host = ~un::detail::host_number(),
                              .pid = 1};
-        auto entrance = d::enter(address, hello, token, test::in(20s), why);
-        BOOST_REQUIRE_MESSAGE(entrance, why);
+        d::NoEntry refused;
+        auto entrance = d::enter(address, hello, token, test::in(20s), refused);
+        BOOST_REQUIRE_MESSAGE(entrance, refused.why());
         ranks.push_back(std::move(*entrance));
     }
     rlimit before{};

@@ -245,8 +245,9 @@ private:
             RendezvousPoint desk = point_;
             if (!read_rendezvous_file(desk)) return false;
             std::string why;
+            NoEntry refused;
             for (const SocketAddress& address : resolve(desk.host, desk.port, why))
-                if (enter(address, hello, desk.token, until, why)) return true;
+                if (enter(address, hello, desk.token, until, refused)) return true;
             if (now() >= until) return false;
             std::this_thread::sleep_for(std::chrono::milliseconds(50));
         }
@@ -270,8 +271,10 @@ private:
                           .host = host_number(),
                           .pid = static_cast<std::uint32_t>(::getpid()),
                           .door = Door::desk};
+        NoEntry refused;
         for (const SocketAddress& address : addresses) {
-            std::optional<Entrance> entrance = enter(address, hello, desk.token, until, why_);
+            std::optional<Entrance> entrance = enter(address, hello, desk.token, until, refused);
+            if (now() < until || refused.has_met_keeper()) why_ = refused.why();
             if (entrance && send_frame(*entrance, make_frame(FrameKind::contribution, encode(application_)), until))
                 return entrance;
         }

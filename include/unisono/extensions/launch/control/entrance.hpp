@@ -68,9 +68,30 @@ inline bool send_all(int fd, std::span<const std::byte> bytes, nanoseconds until
     return true;
 }
 
+/// Why none of several addresses has let this process in. The answer of a keeper that has another
+/// secret says more than that of an address without a listener, or with another program.
+class NoEntry {
+public:
+    [[nodiscard]] const std::string& why() const { return why_; }
+    [[nodiscard]] bool has_met_keeper() const { return has_met_keeper_; }
+    void note(const std::string& why, bool of_keeper = false) {
+        if (has_met_keeper_ && !of_keeper) return;
+        why_ = why;
+        has_met_keeper_ = of_keeper;
+    }
+    /// Adds the address at which a keeper was met.
+    void say_where(const std::string& address) {
+        if (has_met_keeper_) why_ += concat({" (found at ", address, ")"});
+    }
+
+private:
+    std::string why_;
+    bool has_met_keeper_ = false;
+};
+
 /// The caller's side of the handshake (secrets/proof.hpp). Returns true once the keeper has proven
 /// that it has the secret, and the caller's proof is sent.
-inline bool prove(Entrance& entrance, const Hello& hello, const JobToken& secret, nanoseconds until, std::string& why) {
+inline bool prove(Entrance& entrance, const Hello& hello, const JobToken& secret, nanoseconds until, NoEntry& refused) {
     Greeter caller(hello);
     if (!send_all(entrance.socket.get(), caller.hello(), until)) return false;
     Blob proof;
@@ -78,8 +99,9 @@ inline bool prove(Entrance& entrance, const Hello& hello, const JobToken& secret
     while ((found = caller.look(secret, entrance.unread, proof)) == Greeted::waits)
         if (!read_more(entrance, until)) return false;
     if (found == Greeted::stranger) {
-        why = "the process that listens there does not belong to this job: it has another secret (UNISONO_TOKEN), or "
-              "none, or is of another job";
+        refused.note("the process that listens there does not belong to this job: it has another secret "
+                     "(UNISONO_TOKEN), or none, or is of another job",
+                     is_challenge(entrance.unread));
         return false;
     }
     entrance.session = caller.session(secret);
@@ -91,15 +113,16 @@ inline bool send_frame(Entrance& entrance, Blob frame, nanoseconds until) {
     return send_all(entrance.socket.get(), frame, until);
 }
 
-/// Connects to one address and proves that this process has the secret. Returns nothing, and the
-/// reason in `why`, unless the hub proves that it has the secret, and accepts. Errors: the fault
-/// with which it refuses.
+/// Connects to one address and proves that this process has the secret. Returns nothing, and notes
+/// the reason, unless the hub proves that it has the secret, and accepts. Errors: the fault with
+/// which it refuses.
 inline std::optional<Entrance> enter(const SocketAddress& address, const Hello& hello, const JobToken& secret,
-                                     nanoseconds until, std::string& why) {
+                                     nanoseconds until, NoEntry& refused) {
+    std::string why;
     Entrance entrance{.socket = connect_to(address, until, why)};
-    if (!entrance.socket.valid()) return std::nullopt;
-    why = "the process that listens there does not belong to this job, or did not answer";
-    if (!prove(entrance, hello, secret, until, why)) return std::nullopt;
+    if (entrance.socket.valid()) why = "the process that listens there does not belong to this job, or did not answer";
+    refused.note(why);
+    if (!entrance.socket.valid() || !prove(entrance, hello, secret, until, refused)) return std::nullopt;
     std::size_t used = 0;
     const std::optional<Frame> answer = next_frame(entrance, 3 * most_text_bytes, until, used);
     if (answer && answer->kind == FrameKind::accepted) {

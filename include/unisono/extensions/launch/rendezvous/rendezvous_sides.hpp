@@ -65,6 +65,7 @@ public:
                 return std::nullopt;
             }
         }
+        NoEntry refused;
         const bool several = point_.further_ports > 0;
         for (int port = point_.port; port <= point_.port + point_.further_ports && port <= 65535; ++port) {
             const auto number = static_cast<std::uint16_t>(port);
@@ -73,30 +74,39 @@ public:
                 const nanoseconds each = several || addresses.size() > 1 || !point_.folder.empty()
                                              ? std::min(deadline, steady_now() + 3'000'000'000)
                                              : deadline;
-                if (auto entrance = enter_or_wait(address, each)) return entrance;
+                NoEntry one;
+                if (auto entrance = enter_or_wait(address, each, one)) return entrance;
+                if (several) one.say_where(concat({point_.host, ":", port}));
+                refused.note(one.why(), one.has_met_keeper());
             }
         }
+        // The deadline may have cut this attempt short.
+        if (steady_now() < deadline || !last_.has_met_keeper()) last_ = refused;
+        if (!last_.why().empty()) why_ = last_.why();
         return std::nullopt;
     }
 
     [[nodiscard]] std::string where() const { return place_of(point_); }
     [[nodiscard]] const std::string& why() const { return why_; }
+    /// True if `why` is of a process that listens as rank 0 of another job does.
+    [[nodiscard]] bool has_met_keeper() const { return last_.has_met_keeper(); }
 
 private:
     /// As `enter`. Where rank 0 still listens for a world that this rank has left, it will soon
     /// listen for the next one; a launcher will not.
-    std::optional<Entrance> enter_or_wait(const SocketAddress& address, nanoseconds until) {
+    std::optional<Entrance> enter_or_wait(const SocketAddress& address, nanoseconds until, NoEntry& refused) {
         try {
-            return enter(address, hello_, point_.token, until, why_);
-        } catch (const error& refused) {
-            if (point_.launcher_listens || refused.why().message != has_left_already(hello_.rank)) throw;
-            why_ = refused.why().message;
+            return enter(address, hello_, point_.token, until, refused);
+        } catch (const error& failed) {
+            if (point_.launcher_listens || failed.why().message != has_left_already(hello_.rank)) throw;
+            refused.note(failed.why().message, true);
             return std::nullopt;
         }
     }
 
     RendezvousPoint point_;
     Hello hello_;
+    NoEntry last_; ///< of the last attempt
     std::string why_;
 };
 

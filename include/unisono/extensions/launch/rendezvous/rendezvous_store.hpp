@@ -225,6 +225,7 @@ std::optional<Entrance> enter_by_store(const Identity& me, Store& store, const s
             why = refused.why().message;
         }
         if (!hosts.empty() && card.network == network_space()) hosts.insert(hosts.begin(), "127.0.0.1");
+        NoEntry none;
         for (const std::string& host : hosts) {
             RendezvousPoint point;
             point.host = host;
@@ -232,8 +233,8 @@ std::optional<Entrance> enter_by_store(const Identity& me, Store& store, const s
             point.token = secret;
             Search search(me, point, claimant);
             if (auto entrance = search.once(std::min(deadline, steady_now() + 3'000'000'000))) return entrance;
-            why = concat({search.where(), ": ", search.why()});
-            notice.note(why);
+            none.note(concat({search.where(), ": ", search.why()}), search.has_met_keeper());
+            notice.note(why = none.why());
         }
         const nanoseconds left = deadline - steady_now();
         if (left > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(pause, left)));

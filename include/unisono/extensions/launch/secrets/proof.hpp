@@ -151,6 +151,11 @@ inline bool begins_with_magic(const Blob& input) {
                       input.begin());
 }
 
+/// True if the bytes are those that the keeper of a door sends first.
+inline bool is_challenge(const Blob& input) {
+    return input.size() >= Challenge::bytes && parse_challenge(std::span(input).first(Challenge::bytes)).has_value();
+}
+
 enum class Greeted : std::uint8_t { waits, stranger, proven };
 
 /// The caller's side of a handshake.
