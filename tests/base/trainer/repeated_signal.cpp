@@ -1,4 +1,5 @@
 // The same signal twice in quick succession is one request. A later one ends the process.
+#include "unisono/join.hpp"
 #include "unisono/trainer/stop_on_signal.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -6,6 +7,7 @@
 #include <csignal>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 
 namespace {
 
@@ -47,6 +49,42 @@ BOOST_AUTO_TEST_CASE(one_that_comes_later_ends_the_process) {
     });
     BOOST_TEST(WIFSIGNALED(status));
     BOOST_TEST(WTERMSIG(status) == SIGTERM);
+}
+
+/// A process that waits for other ranks does not look at the signal.
+BOOST_AUTO_TEST_CASE(one_that_comes_later_ends_a_process_that_waits_in_join) {
+    for (const bool listens : {true, false}) {
+        int sign[2] = {};
+        BOOST_REQUIRE_EQUAL(::pipe(sign), 0);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            ::alarm(60);
+            const un::StopOnSignal stop;
+            static_cast<void>(::write(sign[1], "!", 1));
+            try {
+                const auto free = un::detail::listen_at(true, 0);
+                const un::RendezvousPoint point{
+                    .host = "127.0.0.1", .port = free.port, .further_ports = 7, .token = un::JobToken::random()};
+                auto plane = un::rendezvous(un::identity_of(listens ? 0 : 1, 2), point);
+                auto world = un::join<un::SharedMemory>(std::move(plane));
+            } catch (const un::error&) {
+            }
+            ::_exit(1);
+        }
+        int status = 0;
+        char one = 0;
+        BOOST_REQUIRE_EQUAL(::read(sign[0], &one, 1), 1); // the handler is there
+        ::close(sign[0]);
+        ::close(sign[1]);
+        ::usleep(300'000);
+        ::kill(child, SIGTERM);
+        ::usleep(1'200'000);
+        BOOST_TEST(::waitpid(child, &status, WNOHANG) == 0, "the first signal has ended it");
+        ::kill(child, SIGTERM);
+        BOOST_REQUIRE_EQUAL(::waitpid(child, &status, 0), child);
+        BOOST_TEST(WIFSIGNALED(status));
+        BOOST_TEST(WTERMSIG(status) == SIGTERM);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(what_was_before_is_there_again) {
