@@ -77,7 +77,7 @@ namespace detail {
 
 [[gnu::cold]] UNISONO_DEFINITION void GroupState::take_after(const GroupState& whole) {
     timeout = whole.timeout;
-    plans.watch = whole.plans.watch;
+    plans.watch = {whole.plans.watch.see, this};
     std::copy(std::begin(whole.native), std::end(whole.native), native);
 }
 

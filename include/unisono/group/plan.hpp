@@ -38,6 +38,8 @@ public:
     [[nodiscard]] bool can_be_cut() const { return can_be_cut_; }
     /// True if the transport runs a collective of its own beside the messages.
     [[nodiscard]] bool transports_own() const { return transports_own_; }
+    /// The plan of the same schedule on another rank; null if the schedule's shape is fixed.
+    [[nodiscard]] virtual Owned<const Plan> of_rank(int rank) const = 0;
     /// A hash of the name, the world, the root and the schedule's variant, which the ranks compare.
     [[nodiscard]] std::uint32_t hash() const { return hash_; }
 
@@ -100,6 +102,15 @@ public:
         keep_steps_if_few();
     }
     [[nodiscard]] const Schedule& schedule() const { return schedule_; }
+    [[nodiscard, gnu::cold]] Owned<const Plan> of_rank([[maybe_unused]] int rank) const override {
+        Owned<const Plan> made;
+        if constexpr (requires(Schedule& other) { other.shape.rank = rank; }) {
+            Schedule other = schedule_;
+            other.shape.rank = rank;
+            made.take(new PlanOf(other));
+        }
+        return made;
+    }
 
     static constexpr char type_tag = 0; ///< its address identifies the type without RTTI
 
@@ -110,10 +121,12 @@ private:
     Schedule schedule_;
 };
 
-/// Is shown each new plan before the group uses it, and may throw. For laws (testing/).
+struct GroupContext; // context.hpp
+
+/// Is shown each new plan of a group before the group uses it, and may throw. For laws (testing/).
 struct PlanWatch {
-    void (*see)(void* of, const Plan& made) = nullptr;
-    void* of = nullptr;
+    void (*see)(const GroupContext& group, const Plan& made) = nullptr;
+    const GroupContext* group = nullptr;
 };
 
 /// The plans of one group, found by schedule.
@@ -177,7 +190,7 @@ UNISONO_DEFINITION const Plan* PlanCache::find(const void* type, bool (*is_of)(c
 
 UNISONO_DEFINITION const Plan& PlanCache::keep(const void* type, const Plan* made) {
     Owned<const Plan> plan(made);
-    if (watch.see != nullptr) watch.see(watch.of, *made);
+    if (watch.see != nullptr) watch.see(*watch.group, *made);
     entries_.push_back({type, made});
     return *plan.release();
 }

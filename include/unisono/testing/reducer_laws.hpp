@@ -18,13 +18,9 @@
 #include <cstring>
 #include <exception>
 #include <limits>
-#include <map>
 #include <mutex>
 #include <string>
-#include <thread>
-#include <tuple>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -90,108 +86,65 @@ struct ReducerTrial {
 
 namespace detail {
 
-/// Proves each schedule that the ranks of a world are about to run: one that breaks the laws of
-/// schedule/schedule.hpp may write outside of its memory. The ranks wait for each other, because
-/// each makes the plan of its own part alone.
-class ProvenPlans {
-public:
-    explicit ProvenPlans(std::chrono::nanoseconds timeout) : timeout_(timeout) {}
-
-    /// Called on each rank with its new plan. \throws error bad_input: the schedule's first
-    /// violation
-    void see(Group<InProcess>& world, const unisono::detail::Plan& plan) {
-        if (plan.transports_own() || plan.collective() > Collective::barrier) return;
-        const Key key{std::string(plan.name()), plan.hash(), plan.shape().world, plan.shape().root};
-        add(key, plan);
-        // If the other ranks do not come, the reducer's operations find that, too.
-        const nanoseconds until = deadline_after(steady_now(), timeout_ / 2);
-        while (!is_proven(key) && steady_now() < until) {
-            world.progress(); // others may wait for operations that this rank has started
-            std::this_thread::yield();
-        }
-    }
-
-private:
-    using Key = std::tuple<std::string, std::uint32_t, int, int>;
-    using Rounds = std::vector<std::vector<schedule::Step>>;
-    struct Parts {
-        schedule::detail::Program program;
-        std::vector<Rounds> rounds; ///< by rank
-        std::vector<bool> has_come; ///< by rank
-        std::size_t missing = 0;
-        std::string why; ///< first violation
+/// Proves a schedule that a group is about to run: one that breaks the laws of
+/// schedule/schedule.hpp may write outside of its memory. The parts of the other ranks are those of
+/// the same schedule with another `shape.rank`, so its other members must not depend on the rank.
+/// \throws error bad_input: the first violation
+inline void prove_plan(const unisono::detail::GroupContext& group, const unisono::detail::Plan& plan) {
+    using Plans = std::vector<unisono::detail::Owned<const unisono::detail::Plan>>;
+    if (plan.transports_own() || plan.collective() > Collective::barrier) return;
+    const schedule::Shape shape = plan.shape();
+    const auto refuse = [&](const std::string& why) {
+        refuse_input({"the schedule ", plan.name(), " breaks a law, so it was not run: ", why,
+                      " (schedule_laws shows all violations)"});
     };
-
-    void add(const Key& key, const unisono::detail::Plan& plan) {
-        const std::lock_guard lock(mutex_);
-        const auto [world, rank, root] = plan.shape();
-        const auto ranks = static_cast<std::size_t>(world), me = static_cast<std::size_t>(rank);
-        Parts& parts = parts_[key];
-        if (parts.rounds.empty()) {
-            parts.program = {.name = std::string(plan.name()),
-                             .collective = plan.collective(),
-                             .mapped = plan.mapped(),
-                             .single_blocks = plan.single_blocks(),
-                             .staged = plan.staged(),
-                             .world = world,
-                             .root = root,
-                             .ranks = std::vector<schedule::detail::Program::Rank>(ranks)};
-            parts.rounds.resize(ranks);
-            parts.has_come.resize(ranks);
-            parts.missing = ranks;
-        }
-        if (parts.has_come[me]) return;
-        parts.has_come[me] = true;
-        parts.program.ranks[me] = {.blocks = plan.blocks(),
-                                   .rounds = plan.rounds(),
-                                   .scratch_slots = plan.scratch_slots(),
-                                   .channel_depth = 0,
-                                   .cost = {}};
+    if (shape.world != group.size() || shape.rank != group.rank || shape.root < 0 || shape.root >= shape.world)
+        refuse(concat({"its shape is rank ", shape.rank, " of ", shape.world, " with root ", shape.root, " on rank ",
+                       group.rank, " of ", group.size()}));
+    Plans plans;
+    schedule::detail::Program program{.name = std::string(plan.name()),
+                                      .collective = plan.collective(),
+                                      .mapped = plan.mapped(),
+                                      .single_blocks = plan.single_blocks(),
+                                      .staged = plan.staged(),
+                                      .world = shape.world,
+                                      .root = shape.root,
+                                      .blocks = plan.blocks(),
+                                      .ranks = {},
+                                      .factory = &plans};
+    for (int rank = 0; rank < shape.world; ++rank) {
+        plans.push_back(plan.of_rank(rank));
+        const unisono::detail::Plan* const one = plans.back().get();
+        if (one == nullptr) return refuse("its shape cannot be changed");
+        program.ranks.push_back({.blocks = one->blocks(),
+                                 .rounds = one->rounds(),
+                                 .scratch_slots = one->scratch_slots(),
+                                 .channel_depth = 0,
+                                 .cost = {}});
+    }
+    program.generate = [](const void* all, const schedule::Shape& of, std::uint32_t round,
+                          std::vector<schedule::Step>& steps) {
         unisono::detail::List<schedule::Step> room;
-        for (std::uint32_t i = 0; i < plan.rounds(); ++i) {
-            const auto steps = plan.round(i, room);
-            parts.rounds[me].emplace_back(steps.begin(), steps.end());
-        }
-        if (--parts.missing == 0) prove(parts);
-    }
-    static void prove(Parts& parts) {
-        parts.program.blocks = parts.program.ranks.front().blocks;
-        parts.program.factory = &parts.rounds;
-        parts.program.generate = [](const void* all, const schedule::Shape& shape, std::uint32_t round,
-                                    std::vector<schedule::Step>& steps) {
-            steps = (*static_cast<const std::vector<Rounds>*>(all))[static_cast<std::size_t>(shape.rank)][round];
-        };
-        schedule::Report report;
-        schedule::detail::verify_program(parts.program, {.channels = false}, report);
-        if (!report.proven()) parts.why = report.violations.front();
-    }
-    [[nodiscard]] bool is_proven(const Key& key) {
-        const std::lock_guard lock(mutex_);
-        const Parts& parts = parts_[key];
-        if (!parts.why.empty())
-            refuse_input(
-                {"its schedule breaks a law, so it was not run: ", parts.why, " (schedule_laws shows all violations)"});
-        return parts.missing == 0;
-    }
-
-    std::chrono::nanoseconds timeout_;
-    std::mutex mutex_;
-    std::map<Key, Parts> parts_;
-};
+        const auto made = (*static_cast<const Plans*>(all))[static_cast<std::size_t>(of.rank)]->round(round, room);
+        steps.assign(made.begin(), made.end());
+    };
+    schedule::Report report;
+    schedule::detail::verify_program(program, {.channels = false}, report);
+    if (!report.proven()) refuse(report.violations.front());
+}
 
 /// The laws for one world, called on each rank. A lock protects the violations of all ranks.
 template <reducer_policy<Group<InProcess>> Policy>
 class ReducerWorld {
 public:
     ReducerWorld(const Policy& policy, const ReducerTrial& trial, int ranks, Violations& found)
-        : policy_(policy), trial_(trial), ranks_(ranks), found_(found), results_(static_cast<std::size_t>(ranks)),
-          plans_(trial.timeout) {}
+        : policy_(policy), trial_(trial), ranks_(ranks), found_(found), results_(static_cast<std::size_t>(ranks)) {}
 
     void run() {
         try {
             unisono::run<InProcess>(ranks_,
                                     [&](Group<InProcess>& world) {
-                                        const Watching watching(plans_, world);
+                                        world.context().plans.watch = {&prove_plan, &world.context()};
                                         auto verbs = policy_.start(world);
                                         laws<float>(world, verbs);
                                         laws<double>(world, verbs);
@@ -206,23 +159,6 @@ public:
     }
 
 private:
-    class Watching {
-    public:
-        Watching(ProvenPlans& plans, Group<InProcess>& world) : plans_(plans), world_(world) {
-            world_.context().plans.watch = {&Watching::see, this};
-        }
-        Watching(const Watching&) = delete;
-        Watching& operator=(const Watching&) = delete;
-        ~Watching() { world_.context().plans.watch = {}; }
-
-    private:
-        static void see(void* of, const unisono::detail::Plan& plan) {
-            const auto& me = *static_cast<Watching*>(of);
-            me.plans_.see(me.world_, plan);
-        }
-        ProvenPlans& plans_;
-        Group<InProcess>& world_;
-    };
     void add(const std::string& what) {
         const std::lock_guard lock(mutex_);
         found_.add(concat({"on ", ranks_, " ranks: ", what}));
@@ -364,7 +300,6 @@ private:
     Violations& found_;
     std::vector<std::vector<std::byte>> results_;
     std::mutex mutex_;
-    ProvenPlans plans_;
 };
 
 template <class Policy>

@@ -129,6 +129,18 @@ struct NobodyAwaits : un::schedule::Mapped<un::Collective::all_reduce> {
         });
     }
 };
+/// Takes each rank for another one, as a schedule may that was made for another group.
+struct OfAnotherShape : un::schedule::RingAllReduce {
+    static constexpr std::string_view name = "of another shape";
+};
+struct SumsByAnother : ArchetypeOwnerReducer::Run {
+    template <class World, class T>
+    un::Operation sum(World& group, std::span<T> values) const {
+        static_cast<void>(group.plan(un::schedule::schedule_of<un::Collective::all_reduce>(
+            un::OwnSchedule<OfAnotherShape>{}, un::schedule::Shape{group.size() + 7, 0, 0})));
+        return un::start_all_reduce(group, values);
+    }
+};
 /// `Parts`: in groups of the even and of the odd ranks.
 template <class Schedule, bool Parts = false>
 struct SumsBy : ArchetypeOwnerReducer::Run {
@@ -192,6 +204,8 @@ BOOST_AUTO_TEST_CASE(schedules_that_break_their_laws) {
     expect_reported(reducer_laws(InParts<BehindTheEnd>{}, quick), {"on 3 ranks: threw", "behind the end on 2 ranks"});
     expect_reported(reducer_laws(MutantReducer<SumsBy<NobodyAwaits>>{}, quick),
                     {"on 2 ranks: threw", "nobody awaits on 2 ranks"});
+    expect_reported(reducer_laws(MutantReducer<SumsByAnother>{}, quick),
+                    {"on 2 ranks: threw", "its shape is rank 0 of 9", "on rank "});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
