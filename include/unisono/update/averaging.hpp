@@ -95,6 +95,8 @@ public:
         }
         return kernels().shown(state_);
     }
+    /// As above, to read; without arrays before the first synchronisation.
+    [[nodiscard]] decltype(auto) state() const { return kernels().shown(state_); }
     void restore(std::uint64_t synchronisations) {
         Base::restore(synchronisations);
         kernels().wait();

@@ -173,6 +173,8 @@ int main() {
         const un::Trainer constant{world, model, un::Reproducible{}};
         static_cast<void>(un::state_hash(constant));
         static_cast<void>(constant.state().grid_exponents());
+        const un::Trainer outer{world, model, un::Diloco{}};
+        static_cast<void>(outer.state().update_run().state().size());
     }
     {
         Model model;
