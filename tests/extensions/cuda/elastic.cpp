@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(a_device_fails_as_a_rank_is_added) {
                     return train(world, [&](const un::UpdateReport& report) {
                         if (who == failing && report.number == 1)
                             scene.emplace(stand_in::Behaviour{.devices = devices, .streams = devices != 8});
-                        ::usleep(told[2].was_in ? 1'000 : 200'000);
+                        ::usleep(told[2].was_in || told[2].text[0] != 0 ? 1'000 : 400'000);
                     });
                 };
                 return be_rank<un::Cuda<un::Tcp>>(who == 2 ? -1 : who, 2, folder.path(), patient(), told[who], body);
