@@ -13,7 +13,8 @@ std::string refusal_of(Body body) {
     try {
         body();
     } catch (const unisono::error& failed) {
-        return failed.code() == unisono::ErrorCode::bad_input ? failed.what() : "another code";
+        return failed.code() == unisono::ErrorCode::bad_input ? failed.what()
+                                                              : std::string("another code: ") + failed.what();
     }
     return "nothing was refused";
 }

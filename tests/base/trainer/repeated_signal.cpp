@@ -71,14 +71,14 @@ BOOST_AUTO_TEST_CASE(one_that_comes_later_ends_a_process_that_waits_in_join) {
             }
             ::_exit(1);
         }
+        ::close(sign[1]);
         int status = 0;
         char one = 0;
         BOOST_REQUIRE_EQUAL(::read(sign[0], &one, 1), 1); // the handler is there
         ::close(sign[0]);
-        ::close(sign[1]);
         ::usleep(300'000);
         ::kill(child, SIGTERM);
-        ::usleep(1'200'000);
+        ::usleep(2'500'000);
         BOOST_TEST(::waitpid(child, &status, WNOHANG) == 0, "the first signal has ended it");
         ::kill(child, SIGTERM);
         BOOST_REQUIRE_EQUAL(::waitpid(child, &status, 0), child);

@@ -30,10 +30,15 @@ inline double served_slope(int seed, std::size_t i, double x) {
 /// The batch of a worker's update.
 inline int seed_of(int update, int worker) { return 10 * update + worker; }
 
-/// The largest difference of two elements.
+/// The largest difference of two elements; infinity if sizes differ or a number is not finite.
 inline double apart(const std::vector<double>& a, const std::vector<double>& b) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    if (a.size() != b.size()) return infinity;
     double worst = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        const double difference = std::abs(a[i] - b[i]);
+        worst = std::isnan(difference) ? infinity : std::max(worst, difference);
+    }
     return worst;
 }
 

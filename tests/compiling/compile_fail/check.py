@@ -52,6 +52,8 @@ def parse(path):
             (cases[-1] if cases else whole).success = True
         else:
             (cases[-1] if cases else whole).expected.append((kind, text))
+    if unseen := set(re.findall(r"\bCASE_(\w+)", open(path).read())) - {case.name for case in cases}:
+        sys.exit(f"{path}: found CASE_{', CASE_'.join(sorted(unseen))}, expected that a case begins with #ifdef CASE_NAME or #if defined(CASE_NAME)")
     if not cases:
         return [whole]
     for case in cases:  # expectations above the first case hold for all that must fail

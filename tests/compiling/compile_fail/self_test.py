@@ -20,6 +20,8 @@ CASES = [
      "#if defined(CASE_narrow) && !defined(CASE_wide)\n// expect-success\nS<char> s;\n#endif\n"),
     ("one bad case of two", False, REFUSAL + "#ifdef CASE_wide\n// expect: more than one byte\nS<int> s;\n#endif\n"
      "#ifdef CASE_narrow\n// expect: more\nS<char> s;\n#endif\n"),
+    ("a case that begins in no known way", False, REFUSAL + "#ifdef CASE_wide\n// expect: more than one byte\nS<int> s;\n#endif\n"
+     "#if defined CASE_narrow\n// expect-success\nS<char> s;\n#endif\n"),
     ("a name that is used before", True, "#ifndef CASE_wide\nusing T = char;\n#else\nusing T = int;\n#endif\n" + REFUSAL +
      "#ifdef CASE_wide\n// expect: more than one byte\nS<T> s;\n#endif\n"),
 ]

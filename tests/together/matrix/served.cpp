@@ -31,10 +31,10 @@ void check_served(const Update& update, const Guard& guard, const Optimizer& opt
         });
         constexpr std::string_view names[] = {Update::name, Optimizer::name, Sampler::name, Accumulation::name};
         const std::uint64_t updates = results->at(0).updates;
+        for (const auto& one : std::span(*results).first(static_cast<std::size_t>(ranks)))
+            BOOST_TEST_CONTEXT(Update::name << " on " << ranks << " ranks") BOOST_TEST(one.updates == updates);
         compare(tried, names, all, *results,
                 serial(workers, update, sampler, accumulation, weighing, optimizer, rate, clipping, updates), 1e-11);
-        for (int rank = 0; rank < ranks; ++rank)
-            BOOST_TEST(results->at(static_cast<std::size_t>(rank)).updates == updates);
     }
 }
 
