@@ -752,7 +752,22 @@ dist.destroy_process_group()
 """
 
 
+def way():
+    use_device()
+    warm(CurrentStream())
+    return unisono_torch.device_transport()
+
+
 class Device(unittest.TestCase):
+    def test_way(self):
+        """By NCCL, if each rank has a GPU and the program wants it."""
+        expected = "nccl"
+        if os.environ.get("UNISONO_TORCH_NCCL") == "0":
+            expected = "rank 0 does not want NCCL"
+        elif DEVICE == "cpu" or torch.cuda.device_count() < 2:
+            expected = "ranks 0 and 1 share a device"
+        self.assertEqual(run(2, way), [expected] * 2)
+
     def test_host_does_not_wait(self):
         run(2, host_goes_on)
 
