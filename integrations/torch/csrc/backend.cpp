@@ -529,6 +529,18 @@ Backend::WorkPointer Backend::launch(Call&& call, std::chrono::milliseconds time
     return made;
 }
 
+/// On a device some may go directly, and others by the host: the last one need not end last.
+template <class One>
+Backend::WorkPointer Backend::for_all(const Tensors& inputs, One call) {
+    std::vector<WorkPointer> works;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        if (i != 0 && !on_device(inputs[i])) works.back()->wait();
+        works.push_back(call(i));
+    }
+    if (works.size() == 1 || !on_device(inputs.back())) return works.back();
+    return c10::make_intrusive<CoalescedWork>(rank_, std::move(works));
+}
+
 // --- coalescing ----------------------------------------------------------------------------------
 
 /// A device's calls start at the end, when all of them have their pinned memory: its allocation may
@@ -814,12 +826,7 @@ Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, 
                                                               const c10d::ReduceScatterOptions& options) {
     TORCH_CHECK(!inputs.empty() && inputs.size() == outputs.size(), driver_->who(),
                 ": reduce_scatter_tensor_coalesced: ", inputs.size(), " inputs and ", outputs.size(), " outputs");
-    WorkPointer last;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-        if (last != nullptr && !on_device(inputs[i])) last->wait();
-        last = _reduce_scatter_base(outputs[i], inputs[i], options);
-    }
-    return last;
+    return for_all(inputs, [&](std::size_t i) { return _reduce_scatter_base(outputs[i], inputs[i], options); });
 }
 
 // --- moves ---------------------------------------------------------------------------------------
@@ -945,12 +952,7 @@ Backend::WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, 
                                                               const c10d::AllgatherOptions& options) {
     TORCH_CHECK(!inputs.empty() && inputs.size() == outputs.size(), driver_->who(),
                 ": all_gather_into_tensor_coalesced: ", inputs.size(), " inputs and ", outputs.size(), " outputs");
-    WorkPointer last;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-        if (last != nullptr && !on_device(inputs[i])) last->wait();
-        last = _allgather_base(outputs[i], inputs[i], options);
-    }
-    return last;
+    return for_all(inputs, [&](std::size_t i) { return _allgather_base(outputs[i], inputs[i], options); });
 }
 
 Backend::WorkPointer Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,

@@ -124,6 +124,13 @@ private:
     /// ranks. `operation`: of a reduction.
     [[nodiscard]] bool goes_directly(const Tensor& like, int64_t count,
                                      const c10d::ReduceOp* operation = nullptr) const;
+    /// The caller's, or the group's.
+    [[nodiscard]] std::chrono::milliseconds timeout_of(std::chrono::milliseconds given) const {
+        return given == c10d::kUnsetTimeout || given == kNoTimeout ? options_->timeout : given;
+    }
+    /// Calls call(i) for each of the inputs, in their order. The work ends with all of them.
+    template <class One>
+    WorkPointer for_all(const Tensors& inputs, One call);
     [[nodiscard]] bool on_grid(const Combination& how) const {
         return reproducible_ && how.reduction.kind == un::ReductionKind::sum && has_grid(how.elements.type);
     }

@@ -378,6 +378,9 @@ void Lane::enqueue_input(Job& job, Streams& streams) {
         if (!job.direct && !is_flat(copy.on_device)) copy.staged = streams.last(job).empty(copy.on_device);
     job.follows = uses_before(job);
     job.follows.push_back(device::mark_current(job.outer->device_));
+    // The other collectives before it end before it on `out`.
+    if (job.outer->retrieveOpType() == c10d::OpType::BARRIER && streams.direct)
+        job.follows.push_back(streams.direct->mark());
     if (!job.waits) return;
     device::Stream& in = streams.first(job);
     for (const device::Event& event : job.follows) in.follow(event);

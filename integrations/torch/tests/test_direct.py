@@ -224,6 +224,65 @@ def in_the_order_of_the_stream(rank, size, backend):
     return _C.device_transport(backend)
 
 
+def silence(rank, backend, which):
+    """NCCL's calls on the streams of rank `which` wait until another one, or -1, is silent. The ranks call this together."""
+    barrier(backend)
+    if rank == 0:
+        LIBRARY.stand_in_silence_nccl(which)
+    barrier(backend)
+
+
+def call_for_several(backend, name, outputs, inputs, options):
+    """As PyTorch calls it: not every version offers the call on the backend itself."""
+    group = dist.ProcessGroup(backend.rank(), backend.size())
+    group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, backend)
+    return getattr(group, name)(outputs, inputs, options), group
+
+
+def several_in_one_call(rank, size, backend):
+    """Some of them go by NCCL, others by the host. The work ends with all of them."""
+    all_reduce(backend, torch.ones(3)).wait()
+    silence(rank, backend, 1)
+    parts = [torch.zeros(5), torch.zeros(4, dtype=torch.int8)]
+    wholes = [torch.zeros(3 * size), torch.zeros(0)]
+    given = [values(rank, 5 * size, torch.float32), values(rank, 4 * size, torch.int8)]
+    scattered, kept = call_for_several(backend, "reduce_scatter_tensor_coalesced", parts, given, dist.ReduceScatterOptions())
+    time.sleep(0.5)
+    assert not scattered.is_completed()
+    silence(rank, backend, -1)
+    scattered.wait()
+    silence(rank, backend, 1)
+    given = [values(rank, 3, torch.float32), torch.zeros(0)]
+    gathered, kept_too = call_for_several(backend, "allgather_into_tensor_coalesced", wholes, given, AllgatherOptions())
+    time.sleep(0.5)
+    assert not gathered.is_completed()
+    silence(rank, backend, -1)
+    gathered.wait()
+    del kept, kept_too
+    all_parts = [sum(values(r, n * size, dtype) for r in range(size)).to(dtype) for n, dtype in ((5, torch.float32), (4, torch.int8))]
+    for part, each in zip(parts, all_parts):
+        assert torch.equal(part, each.chunk(size)[rank]), part
+    assert torch.equal(wholes[0], torch.cat([values(r, 3, torch.float32) for r in range(size)])), wholes[0]
+    return True
+
+
+def barrier_follows(rank, size, backend):
+    """A device's barrier ends after the calls by NCCL before it."""
+    x = torch.ones(10)
+    all_reduce(backend, x).wait()
+    silence(rank, backend, 1)
+    first = all_reduce(backend, x)
+    options = dist.BarrierOptions()
+    options.device_ids = [0]
+    second = backend.barrier(options)
+    time.sleep(0.5)
+    assert not second.is_completed()
+    silence(rank, backend, -1)
+    second.wait()
+    assert first.is_completed()
+    return True
+
+
 # --- faults --------------------------------------------------------------------------------------
 
 
@@ -325,6 +384,7 @@ def barrier(backend):
 class Direct(unittest.TestCase):
     def setUp(self):
         take_calls()
+        self.addCleanup(LIBRARY.stand_in_play_on)
 
     def equal_to_mirrors(self, body, size, names):
         devices = list(range(size))
@@ -366,6 +426,12 @@ class Direct(unittest.TestCase):
         self.assertEqual(together(in_the_order_of_the_stream, [0, 1], blocking_wait=False), ["nccl"] * 2)
         self.assertEqual(take_calls(), ["all_reduce"] * 4)
 
+    def test_several_in_one_call(self):
+        together(several_in_one_call, [0, 1])
+
+    def test_barrier_follows(self):
+        together(barrier_follows, [0, 1])
+
     def test_shared_device(self):
         found = together(decides_first, [0, 1, 0], others)
         self.assertEqual([way for way, _ in found], ["ranks 0 and 2 share a device"] * 3)
@@ -385,6 +451,7 @@ class Direct(unittest.TestCase):
 class Faults(unittest.TestCase):
     def setUp(self):
         take_calls()
+        self.addCleanup(LIBRARY.stand_in_play_on)
 
     def test_late_rank_is_named(self):
         together(one_is_late, [0, 1, 2], timeout_s=2)

@@ -23,6 +23,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -117,6 +118,7 @@ bool is_without(std::string_view what) {
 }
 
 thread_local bool uses_second_stream = false;
+thread_local bool captures = false; ///< as if the current stream were recorded into a graph
 
 int device_of_thread() {
     int found = 0;
@@ -148,7 +150,9 @@ at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) {
     return at::from_blob(std::malloc(std::max<std::size_t>(bytes, 1)), sizes, free_it, at::dtype(type));
 }
 
-void refuse_capture(const std::string&, const std::string&) {}
+void refuse_capture(const std::string& who, const std::string& call) {
+    TORCH_CHECK(!captures, who, ": ", call, ": the current stream is being captured");
+}
 c10::intrusive_ptr<c10::ivalue::Future> make_future(c10::TypePtr type, const at::Device&) {
     return c10::make_intrusive<c10::ivalue::Future>(std::move(type));
 }
@@ -207,6 +211,17 @@ void Stream::complete(c10::ivalue::Future& future, const c10::IValue& value) { f
 
 } // namespace unisono_torch::device
 
+namespace {
+
+/// What the stand-ins do from now on, in place of what they did before.
+void play(const stand_in::Behaviour& how) {
+    static auto& scene = *new std::unique_ptr<stand_in::Scene>;
+    scene.reset();
+    scene = std::make_unique<stand_in::Scene>(how);
+}
+
+} // namespace
+
 extern "C" {
 
 /// Enqueues work on the current stream.
@@ -227,6 +242,8 @@ extern "C" {
     const unisono_torch::device::Call here;
     here.wait_for_device();
 }
+/// Begins or ends a capture by the calling thread.
+[[gnu::visibility("default")]] void stand_in_capture(int begins) { unisono_torch::device::captures = begins != 0; }
 /// Makes a device that of the calling thread.
 [[gnu::visibility("default")]] void stand_in_use_device(int device) { cudaSetDevice(device); }
 /// The names of NCCL's calls that have run since the last question, and then, if there is any, what
@@ -238,23 +255,15 @@ extern "C" {
     std::snprintf(text, room, "%s", all.c_str());
 }
 /// From its next call on, the communicators of this rank answer an error.
-[[gnu::visibility("default")]] void stand_in_fail_nccl(int rank) {
-    static auto& failing = *new stand_in::Scene({.failing_rank = rank});
-    static_cast<void>(failing);
-}
-/// The streams of this rank run no call of NCCL any more.
-[[gnu::visibility("default")]] void stand_in_silence_nccl(int rank) {
-    static auto& silent = *new stand_in::Scene({.silent_rank = rank});
-    static_cast<void>(silent);
-}
+[[gnu::visibility("default")]] void stand_in_fail_nccl(int rank) { play({.failing_rank = rank}); }
+/// The streams of this rank run no call of NCCL until another rank, or -1, is the silent one.
+[[gnu::visibility("default")]] void stand_in_silence_nccl(int rank) { play({.silent_rank = rank}); }
 /// This rank joins no new communicator of NCCL.
-[[gnu::visibility("default")]] void stand_in_keep_from_nccl(int rank) {
-    static auto& absent = *new stand_in::Scene({.absent_rank = rank});
-    static_cast<void>(absent);
-}
+[[gnu::visibility("default")]] void stand_in_keep_from_nccl(int rank) { play({.absent_rank = rank}); }
+/// The next communicator of NCCL answers an error to its rank.
+[[gnu::visibility("default")]] void stand_in_refuse_nccl() { play({.bad_starts = 1}); }
+/// NCCL and the device work again, except for what has failed.
+[[gnu::visibility("default")]] void stand_in_play_on() { play({}); }
 /// Every later call of the device answers an error.
-[[gnu::visibility("default")]] void stand_in_lose_device() {
-    static auto& lost = *new stand_in::Scene({.lost_device = 0});
-    static_cast<void>(lost);
-}
+[[gnu::visibility("default")]] void stand_in_lose_device() { play({.lost_device = 0}); }
 }
