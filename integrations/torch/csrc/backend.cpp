@@ -352,7 +352,7 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, cons
         auto world = make_world(rank, size, functions, settings.timeout, settings.transport, settings.hosts);
         const bool have_devices = device::built && all_have_devices(*world);
         driver_ = std::make_shared<Driver>(std::move(world), who);
-        transport_ = std::string(driver_->world().transport_name());
+        transport_ = driver_->transport();
         init();
         if (have_devices) {
             StoreFunctions others;
@@ -389,10 +389,11 @@ c10d::ErrorType Backend::getError() {
 
 bool Backend::on_device(const Tensor& tensor) const { return lane_ != nullptr && device::has(tensor); }
 
-bool Backend::goes_directly(const Tensor& like, int64_t count, const c10d::ReduceOp* operation) const {
+bool Backend::goes_directly(const Call& call, const Tensor& like, int64_t count, std::chrono::milliseconds timeout,
+                            const c10d::ReduceOp* operation) const {
     if (!on_device(like) || reproducible_ || count == 0) return false;
     if (operation != nullptr && !stream_reduction_of(*operation, like.scalar_type())) return false;
-    return lane_->goes_directly(like.device(), settings_.nccl, options_->timeout);
+    return lane_->goes_directly(call.name, like.device(), settings_.nccl, timeout_of(timeout));
 }
 
 std::string Backend::device_transport() const {
@@ -502,7 +503,7 @@ Backend::WorkPointer Backend::launch(Call&& call, std::chrono::milliseconds time
     }
     work->point_to_point = call.point_to_point;
     if (!call.point_to_point) work->sequence = ++sequence_;
-    work->timeout = timeout == c10d::kUnsetTimeout || timeout == kNoTimeout ? options_->timeout : timeout;
+    work->timeout = timeout_of(timeout);
     WorkPointer made = work;
     if (by_lane) {
         Lane::Job job{.work = work,
@@ -642,7 +643,7 @@ Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceO
     if (data.layout() == at::kSparse) return reduce_sparse(tensors, options);
     check("all_reduce", data);
     Call call{.type = OpType::ALLREDUCE, .name = "unisono:all_reduce", .outputs = tensors};
-    call.directly = goes_directly(data, data.numel(), &options.reduceOp);
+    call.directly = goes_directly(call, data, data.numel(), options.timeout, &options.reduceOp);
     const Tensor flat = call.writable(data, true);
     if (tensors.size() > 1) {
         Tensors others;
@@ -710,7 +711,7 @@ Backend::WorkPointer Backend::allreduce_coalesced(Tensors& tensors, const c10d::
                     tensors.front().scalar_type(), " and ", tensors[i].scalar_type());
     }
     Call call{.type = OpType::ALLREDUCE_COALESCED, .name = "unisono:all_reduce_coalesced", .outputs = tensors};
-    call.directly = goes_directly(tensors.front(), elements_of_all(tensors), &options.reduceOp);
+    call.directly = goes_directly(call, tensors.front(), elements_of_all(tensors), options.timeout, &options.reduceOp);
     const Tensor flat = call.joined(tensors);
     call.cut(flat, tensors);
     return reduce_flat(std::move(call), flat, flat, -1, options.reduceOp, options.timeout, options.asyncOp);
@@ -720,7 +721,7 @@ Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions
     const Tensor& data = root_tensor("reduce", tensors, options.rootRank, options.rootTensor);
     only("reduce", tensors);
     Call call{.type = OpType::REDUCE, .name = "unisono:reduce", .outputs = tensors};
-    call.directly = goes_directly(data, data.numel(), &options.reduceOp);
+    call.directly = goes_directly(call, data, data.numel(), options.timeout, &options.reduceOp);
     const Tensor flat = rank_ == options.rootRank ? call.writable(data, true) : call.readable(data);
     return reduce_flat(std::move(call), flat, flat, options.rootRank, options.reduceOp, options.timeout,
                        options.asyncOp);
@@ -800,7 +801,7 @@ Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, std::vector<Tenso
     if (std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end()) counts.clear();
     Call call{
         .type = OpType::REDUCE_SCATTER, .name = "unisono:reduce_scatter", .inputs = inputs[0], .outputs = outputs};
-    call.directly = counts.empty() && goes_directly(output, output.numel(), &options.reduceOp);
+    call.directly = counts.empty() && goes_directly(call, output, output.numel(), options.timeout, &options.reduceOp);
     const std::optional<Tensor> one = as_one(inputs[0]);
     const Tensor in = one ? call.readable(*one) : call.joined(inputs[0]);
     const Tensor out = call.writable(output, false);
@@ -816,7 +817,7 @@ Backend::WorkPointer Backend::_reduce_scatter_base(Tensor& output, Tensor& input
               .name = "unisono:reduce_scatter_tensor",
               .inputs = {input},
               .outputs = {output}};
-    call.directly = goes_directly(output, output.numel(), &options.reduceOp);
+    call.directly = goes_directly(call, output, output.numel(), options.timeout, &options.reduceOp);
     const Tensor out = call.writable(output, false);
     const Tensor in = call.readable(input);
     return scatter_flat(std::move(call), in, out, options.reduceOp, options.timeout, options.asyncOp);
@@ -834,7 +835,7 @@ Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, 
 Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
     const Tensor& data = root_tensor("broadcast", tensors, options.rootRank, options.rootTensor);
     Call call{.type = OpType::BROADCAST, .name = "unisono:broadcast", .outputs = tensors};
-    call.directly = goes_directly(data, data.numel());
+    call.directly = goes_directly(call, data, data.numel(), options.timeout);
     const Tensor flat = rank_ == options.rootRank ? call.readable(data) : call.writable(data, false);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         if (i == place(options.rootTensor)) continue;
@@ -889,7 +890,7 @@ Backend::WorkPointer Backend::allgather(std::vector<Tensors>& outputs, Tensors& 
     }
     Call call{.type = OpType::ALLGATHER, .name = "unisono:all_gather", .inputs = inputs, .outputs = std::move(all)};
     if (outputs.size() > 1) call.lists = outputs;
-    call.directly = goes_directly(input, elements_of_all(inputs));
+    call.directly = goes_directly(call, input, elements_of_all(inputs), options.timeout);
     Tensor out;
     const std::optional<Tensor> one = outputs.size() == 1 ? as_one(outputs[0]) : std::nullopt;
     if (one) {
@@ -909,7 +910,7 @@ Backend::WorkPointer Backend::_allgather_base(Tensor& output, Tensor& input, con
               .name = "unisono:all_gather_into_tensor",
               .inputs = {input},
               .outputs = {output}};
-    call.directly = goes_directly(input, input.numel());
+    call.directly = goes_directly(call, input, input.numel(), options.timeout);
     const Tensor out = call.writable(output, false);
     const Tensor in = call.readable(input);
     return gather_flat(std::move(call), in, out, options.timeout, options.asyncOp);
@@ -942,7 +943,7 @@ Backend::WorkPointer Backend::allgather_coalesced(std::vector<Tensors>& outputs,
     }
     Call call{
         .type = OpType::ALLGATHER_COALESCED, .name = "unisono:all_gather_coalesced", .inputs = inputs, .outputs = all};
-    call.directly = goes_directly(inputs.front(), elements_of_all(inputs));
+    call.directly = goes_directly(call, inputs.front(), elements_of_all(inputs), options.timeout);
     const Tensor out = call.parted(all);
     const Tensor in = call.joined(inputs);
     return gather_flat(std::move(call), in, out, options.timeout, options.asyncOp);

@@ -120,9 +120,10 @@ private:
     void check_root(const char* what, int64_t root) const;
     [[nodiscard]] std::optional<at::Device> device_of(const c10d::BarrierOptions& options) const;
     [[nodiscard]] bool on_device(const Tensor& tensor) const;
-    /// Whether a call with `count` elements like those of `like` goes directly, the same on all
+    /// Whether `call` with `count` elements like those of `like` goes directly, the same on all
     /// ranks. `operation`: of a reduction.
-    [[nodiscard]] bool goes_directly(const Tensor& like, int64_t count,
+    [[nodiscard]] bool goes_directly(const Call& call, const Tensor& like, int64_t count,
+                                     std::chrono::milliseconds timeout,
                                      const c10d::ReduceOp* operation = nullptr) const;
     /// The caller's, or the group's.
     [[nodiscard]] std::chrono::milliseconds timeout_of(std::chrono::milliseconds given) const {

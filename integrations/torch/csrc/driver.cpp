@@ -159,8 +159,9 @@ private:
 };
 
 Driver::Driver(std::unique_ptr<World> world, std::string who)
-    : world_(std::move(world)), who_(std::move(who)), process_(::getpid()) {
-    if (world_->transport_name() == "shared_memory") sleeps_in_ = world_.get();
+    : world_(std::move(world)), rank_(world_->rank()), size_(world_->size()), transport_(world_->transport_name()),
+      who_(std::move(who)), process_(::getpid()) {
+    if (transport_ == "shared_memory") sleeps_in_ = world_.get();
     thread_ = std::thread([this] { drive(); });
 }
 
@@ -172,7 +173,7 @@ void Driver::refuse_other_process() const {
                 " only (a child that needs the ranks can send its data to its parent)");
 }
 
-void Driver::shut_down() {
+void Driver::shut_down(std::size_t elsewhere) {
     if (process_ != ::getpid()) { // the ranks do not know this process, and the threads are its parent's
         static_cast<void>(world_.release());
         new std::thread(std::move(thread_));
@@ -190,14 +191,15 @@ void Driver::shut_down() {
         flying_.clear();
         left.insert(left.end(), queue_.begin(), queue_.end());
         queue_.clear();
-        if (!left.empty() && world_ != nullptr && !failed_) {
+        const std::size_t unended = std::max(left.size(), elsewhere);
+        if (unended != 0 && world_ != nullptr && !failed_) {
             failed_ = true;
             world_->abort({.code = un::ErrorCode::aborted,
                            .rank = world_->rank(),
                            .peer = -1,
-                           .operation = left.front()->name_,
+                           .operation = left.empty() ? std::string() : left.front()->name_,
                            .sequence = 0,
-                           .message = c10::str("rank ", world_->rank(), " left the process group while ", left.size(),
+                           .message = c10::str("rank ", world_->rank(), " left the process group while ", unended,
                                                " operations were in flight")});
         }
         for (const auto& work : left) {
@@ -223,6 +225,16 @@ void Driver::shut_down() {
 bool Driver::has_failed() const {
     refuse_other_process();
     return failed_;
+}
+
+void Driver::look() {
+    const Lock lock(*this);
+    if (world_ == nullptr || failed_) return;
+    try {
+        world_->check();
+    } catch (...) { // `fault` tells it
+        failed_ = true;
+    }
 }
 
 std::exception_ptr Driver::fault() {

@@ -84,7 +84,9 @@ public:
     Driver(std::unique_ptr<World> world, std::string who);
     ~Driver();
 
-    [[nodiscard]] World& world() { return *world_; }
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] int size() const { return size_; }
+    [[nodiscard]] const std::string& transport() const { return transport_; }
     [[nodiscard]] const std::string& who() const { return who_; }
 
     /// Starts it, or queues it. `waits`: the caller is about to wait for it.
@@ -93,10 +95,13 @@ public:
     bool wait(Work& work, un::nanoseconds until);
     /// Fails every call in flight, and every later one, on every rank of the group.
     void abort(const std::string& why);
-    /// Says goodbye to the other ranks. What is in flight fails.
-    void shut_down();
-    /// Takes no lock.
+    /// Says goodbye to the other ranks. What is in flight fails. `elsewhere`: the number of calls
+    /// for which other ranks may wait without this driver.
+    void shut_down(std::size_t elsewhere = 0);
+    /// Takes no lock. Only works in flight, and `look`, learn of other ranks' faults.
     [[nodiscard]] bool has_failed() const;
+    /// Learns of the faults of other ranks, which then are this one's.
+    void look();
     /// Why it has failed.
     [[nodiscard]] std::exception_ptr fault();
     /// Throws in a forked child of the process that joined the group.
@@ -118,6 +123,8 @@ private:
     void wake();
 
     std::unique_ptr<World> world_;
+    int rank_, size_;
+    std::string transport_;
     std::string who_;
     int process_; ///< that joined
     std::mutex mutex_;

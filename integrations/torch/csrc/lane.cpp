@@ -24,8 +24,10 @@ namespace {
 constexpr std::int64_t words_per_page = 1024;
 /// How long the thread sleeps between two looks.
 constexpr std::chrono::microseconds nap{20};
-/// The sweeper looks for errors of the device so often.
+/// The sweeper looks for errors of the device so often, and the watcher for those of NCCL.
 constexpr std::chrono::milliseconds between_looks{10};
+/// A rank that waits for NCCL asks for other ranks' faults so often.
+constexpr un::nanoseconds between_questions = 1'000'000;
 /// After a fault, the device has so long to end its copies.
 constexpr std::chrono::seconds longest_copy{5};
 
@@ -263,6 +265,15 @@ void Lane::refuse_ended() const {
     if (ending_) C10_THROW_ERROR(DistBackendError, driver_->who() + ": the process group was destroyed");
 }
 
+bool Lane::has_failed() {
+    if (driver_->has_failed()) return true;
+    const un::nanoseconds now = un::steady_now();
+    if (now < next_look_.load(std::memory_order_relaxed)) return false;
+    next_look_.store(now + between_questions, std::memory_order_relaxed);
+    driver_->look();
+    return driver_->has_failed();
+}
+
 /// With `order_` held.
 Lane::Streams& Lane::streams_of(const at::Device& device) {
     return streams_.try_emplace(device.index(), device).first->second;
@@ -335,19 +346,22 @@ void Lane::submit(Job&& given, const c10::intrusive_ptr<DeviceWork>& outer) {
     job.ended = take_word();
     if (job.waits) job.ready = take_word();
     if (job.direct) check_by_host(job);
-    enqueue_input(job, streams_of(outer->device_));
-    job.work->after = [steps = std::move(job.work->after), word = job.word] {
-        if (steps) steps();
-        word.open();
-    };
-    job.deadline = un::deadline_after(un::steady_now(), job.work->timeout);
-    outer->lane_ = weak_from_this();
-    {
+    try {
+        enqueue_input(job, streams_of(outer->device_));
+        job.work->after = [steps = std::move(job.work->after), word = job.word] {
+            if (steps) steps();
+            word.open();
+        };
+        job.deadline = un::deadline_after(un::steady_now(), job.work->timeout);
+        outer->lane_ = weak_from_this();
         const std::lock_guard lock(mutex_);
         refuse_ended();
         if (jobs_.empty()) sweeps_.notify_all();
         jobs_.splice(jobs_.end(), made);
         news_.notify_all();
+    } catch (...) { // the device may still use the memory
+        new std::list<Job>(std::move(made));
+        throw;
     }
     if (outer->retrieveOpType() == c10d::OpType::RECV || enqueue_output(job)) return;
     order.unlock();
@@ -359,7 +373,7 @@ void Lane::submit(Job&& given, const c10::intrusive_ptr<DeviceWork>& outer) {
 /// The host's part of a direct call.
 void Lane::check_by_host(Job& job) {
     const Called mine(job.direct->call);
-    const auto all = std::make_shared<std::vector<Called>>(static_cast<std::size_t>(driver_->world().size()));
+    const auto all = std::make_shared<std::vector<Called>>(static_cast<std::size_t>(driver_->size()));
     job.work->stages = {[mine = std::make_shared<Called>(mine), all](World& world) {
         return world.start_all_gather({un::ElementType::int64, 8}, mine.get(), sizeof(Called) / 8, all->data());
     }};
@@ -399,7 +413,7 @@ void Lane::enqueue_input(Job& job, Streams& streams) {
 /// With `order_` held.
 bool Lane::is_taken(const DirectCall& call, device::Stream& stream) {
     try {
-        return direct_->enqueue(call.call, stream, [&] { return driver_->has_failed(); });
+        return direct_->enqueue(call.call, stream, [&] { return has_failed(); });
     } catch (const un::error& refused) {
         throw_as_torch(driver_->who(), refused);
     }
@@ -468,7 +482,7 @@ void Lane::enqueue_output(DeviceWork& outer) {
 /// Runs `work` on the lane's world, after the calls before, and waits for its end. The device takes
 /// no part in it.
 void Lane::exchange(const c10::intrusive_ptr<Work>& work, const at::Device& device) {
-    auto outer = c10::make_intrusive<DeviceWork>(driver_->world().rank(), c10d::OpType::UNKNOWN, "unisono:cards",
+    auto outer = c10::make_intrusive<DeviceWork>(driver_->rank(), c10d::OpType::UNKNOWN, "unisono:cards",
                                                  std::vector<at::Tensor>{}, std::vector<at::Tensor>{},
                                                  std::vector<std::vector<at::Tensor>>{}, device);
     std::list<Job> made;
@@ -493,10 +507,10 @@ void Lane::exchange(const c10::intrusive_ptr<Work>& work, const at::Device& devi
 
 /// With `deciding_` held.
 void Lane::decide(const at::Device& device, bool wanted, std::chrono::milliseconds timeout) {
-    const int rank = driver_->world().rank();
+    const int rank = driver_->rank();
     const int number = device::number(device);
     const auto mine = std::make_shared<DirectCard>(direct::card(number, wanted, rank == 0));
-    const auto cards = std::make_shared<std::vector<DirectCard>>(static_cast<std::size_t>(driver_->world().size()));
+    const auto cards = std::make_shared<std::vector<DirectCard>>(static_cast<std::size_t>(driver_->size()));
     auto work = c10::make_intrusive<Work>(rank, c10d::OpType::UNKNOWN, "unisono:cards");
     work->timeout = timeout;
     work->stages = {[cards, mine](World& world) {
@@ -504,33 +518,64 @@ void Lane::decide(const at::Device& device, bool wanted, std::chrono::millisecon
     }};
     exchange(work, device);
     const std::string why = direct::why_not(*cards);
-    std::shared_ptr<Direct> made;
-    if (why.empty()) {
-        const un::nanoseconds until = un::deadline_after(un::steady_now(), timeout);
-        const auto stop = [&] { return driver_->has_failed() || un::steady_now() >= until; };
-        std::string failed;
-        try {
-            made = direct::begin(*cards, rank, number, stop);
-            if (made == nullptr) failed = c10::str("NCCL's communicator was not ready within ", timeout.count(), " ms");
-        } catch (const un::error& refused) {
-            failed = refused.what();
-        }
-        if (!failed.empty()) {
-            driver_->abort("abort: its first collective on a device: " + failed);
-            C10_THROW_ERROR(DistBackendError, driver_->who() + ": the first collective on a device: " + failed);
-        }
-    }
+    if (why.empty()) use(begin_direct(*cards, number, timeout));
     direct_device_ = number;
     is_decided_ = true;
     const std::lock_guard lock(mutex_);
-    direct_ = std::move(made);
     why_not_direct_ = why;
 }
 
-bool Lane::goes_directly(const at::Device& device, bool wanted, std::chrono::milliseconds timeout) {
+/// Errors: NCCL's, which this rank tells the others; the first fault of another rank; a timeout.
+std::shared_ptr<Direct> Lane::begin_direct(const std::vector<DirectCard>& cards, int device,
+                                           std::chrono::milliseconds timeout) {
+    const auto is_ending = [&] {
+        const std::lock_guard lock(mutex_);
+        return ending_;
+    };
+    const un::nanoseconds until = un::deadline_after(un::steady_now(), timeout);
+    const auto stop = [&] { return has_failed() || is_ending() || un::steady_now() >= until; };
+    std::shared_ptr<Direct> made;
+    std::string failed;
+    try {
+        made = direct::begin(cards, driver_->rank(), device, stop);
+    } catch (const un::error& refused) {
+        failed = refused.what();
+    }
+    if (made != nullptr) return made;
+    driver_->look(); // another rank's fault may be why
+    if (driver_->has_failed()) std::rethrow_exception(driver_->fault());
+    if (is_ending()) C10_THROW_ERROR(DistBackendError, driver_->who() + ": the process group was destroyed");
+    if (failed.empty()) failed = c10::str("NCCL's communicator was not ready within ", timeout.count(), " ms");
+    driver_->abort("abort: its first collective on a device: " + failed);
+    C10_THROW_ERROR(DistBackendError, driver_->who() + ": the first collective on a device: " + failed);
+}
+
+void Lane::use(std::shared_ptr<Direct> made) {
+    const std::lock_guard lock(mutex_);
+    refuse_ended();
+    watcher_ = std::thread([self = shared_from_this(), made] { self->watch(made); });
+    direct_ = std::move(made);
+}
+
+bool Lane::goes_directly(const char* call, const at::Device& device, bool wanted, std::chrono::milliseconds timeout) {
     driver_->refuse_other_process();
+    device::refuse_capture(driver_->who(), call);
     const std::lock_guard deciding(deciding_);
-    if (!is_decided_) decide(device, wanted, timeout);
+    if (!is_decided_) {
+        const auto deciding_is = [&](bool now) {
+            const std::lock_guard lock(mutex_);
+            if (now) refuse_ended();
+            is_deciding_ = now;
+        };
+        deciding_is(true);
+        try {
+            decide(device, wanted, timeout);
+        } catch (...) {
+            deciding_is(false);
+            throw;
+        }
+        deciding_is(false);
+    }
     if (direct_ == nullptr) return false;
     const int number = device::number(device);
     TORCH_CHECK(number == direct_device_, driver_->who(), ": found a tensor on device ", number,
@@ -576,7 +621,7 @@ void Lane::end(Job& job) {
         if (direct_ != nullptr && !direct_aborts_) {
             direct_aborts_ = true;
             sweeps_.notify_all();
-            for (Job& other : jobs_) // an abort opens their words, too
+            for (Job& other : jobs_) // an abort opens their words, too; `move` tells their works
                 if (other.direct && other.failed == nullptr && !other.ended.is_open()) other.failed = job.failed;
         }
     }
@@ -602,8 +647,9 @@ void Lane::fail(Job& job, const std::string& why) {
 /// Returns whether anything has changed.
 bool Lane::move(Job& job, Held& held) {
     if (job.over) {
+        if (job.direct && job.failed != nullptr) job.outer->conclude(job.failed);
         if (!job.direct || job.failed != nullptr || job.ended.is_open()) return spoil_in_turn(job);
-        if (driver_->has_failed()) { // nobody waits for NCCL any more
+        if (has_failed()) { // nobody waits for NCCL any more
             job.failed = driver_->fault();
             end(job);
             return true;
@@ -705,9 +751,7 @@ void Lane::look_for_errors(std::unique_lock<std::mutex>& lock) {
     std::map<int, c10::intrusive_ptr<DeviceWork>> eldest;
     for (const Job& job : jobs_)
         if (job.output == Job::Output::enqueued) eldest.try_emplace(job.outer->device_.index(), job.outer);
-    const std::shared_ptr<Direct> direct = direct_;
     lock.unlock();
-    const std::string by_nccl = direct == nullptr ? "" : direct->fault();
     std::string found;
     for (const auto& [device, outer] : eldest) {
         try {
@@ -720,15 +764,6 @@ void Lane::look_for_errors(std::unique_lock<std::mutex>& lock) {
     eldest.clear();
     lock.lock();
     if (device_failed_.empty()) device_failed_ = found;
-    if (direct_failed_.empty()) direct_failed_ = by_nccl;
-}
-
-void Lane::abort_direct(std::unique_lock<std::mutex>& lock) {
-    const std::shared_ptr<Direct> direct = direct_;
-    lock.unlock();
-    direct->abort();
-    lock.lock();
-    direct_aborted_ = true;
 }
 
 void Lane::sweep() {
@@ -736,11 +771,9 @@ void Lane::sweep() {
     device::keep_out_of_captures();
     std::unique_lock lock(mutex_);
     for (;;) {
-        const auto aborts = [&] { return direct_aborts_ && !direct_aborted_; };
-        const auto has_work = [&] { return stop_ || aborts() || !ended_.empty() || !arrived_.empty(); };
+        const auto has_work = [&] { return stop_ || !ended_.empty() || !arrived_.empty(); };
         if (jobs_.empty()) sweeps_.wait(lock, [&] { return has_work() || !jobs_.empty(); });
         else if (!sweeps_.wait_for(lock, between_looks, has_work)) look_for_errors(lock);
-        if (aborts()) abort_direct(lock); // before what needs `order_`, which NCCL's call may hold
         std::list<Job> ended = std::move(ended_);
         ended_.clear();
         std::vector<c10::intrusive_ptr<DeviceWork>> arrived = std::exchange(arrived_, {});
@@ -760,18 +793,47 @@ void Lane::sweep() {
     empty_.notify_all();
 }
 
+// --- the watcher's thread ------------------------------------------------------------------------
+
+/// It takes no lock under which others wait for the device: such a wait may be one for NCCL.
+void Lane::watch(const std::shared_ptr<Direct>& direct) {
+    ::pthread_setname_np(::pthread_self(), "unisono-watcher");
+    std::unique_lock lock(mutex_);
+    const auto ends = [&] { return stop_ || direct_aborts_; };
+    while (!ends()) {
+        if (jobs_.empty()) {
+            sweeps_.wait(lock, [&] { return ends() || !jobs_.empty(); });
+        } else if (!sweeps_.wait_for(lock, between_looks, ends)) {
+            lock.unlock();
+            std::string found = direct->fault();
+            lock.lock();
+            if (direct_failed_.empty()) direct_failed_ = std::move(found);
+        }
+    }
+    if (direct_aborts_) {
+        lock.unlock();
+        direct->abort();
+        lock.lock();
+    }
+    watcher_has_ended_ = true;
+    empty_.notify_all();
+}
+
 // --- the end -------------------------------------------------------------------------------------
 
 void Lane::shut_down(std::chrono::milliseconds longest) {
     if (process_ != ::getpid()) return driver_->shut_down(); // the threads are the parent's, and keep this object
     std::optional<pybind11::gil_scoped_release> released;    // tensors that are freed may need the interpreter
     if (Py_IsInitialized() && PyGILState_Check()) released.emplace();
+    std::size_t unended = 0; // calls by NCCL
     {
         std::unique_lock lock(mutex_);
         if (std::exchange(ending_, true)) return;
         empty_.wait_for(lock, longest, [&] { return jobs_.empty(); });
+        for (const Job& job : jobs_) unended += job.direct && !job.ended.is_open() ? 1 : 0;
+        if (is_deciding_) ++unended;
     }
-    driver_->shut_down();
+    driver_->shut_down(unended);
     std::unique_lock lock(mutex_);
     empty_.wait_for(lock, longest_copy, [&] { return jobs_.empty(); });
     stop_ = true;
@@ -793,18 +855,26 @@ void Lane::shut_down(std::chrono::milliseconds longest) {
         jobs_.clear();
     }
     sweeps_.notify_all();
-    // It ends at once, unless it waits for the device, or this is its own thread.
-    const bool is_sweeper = sweeper_.get_id() == std::this_thread::get_id();
-    if (!is_sweeper && empty_.wait_for(lock, longest_copy, [&] { return sweeper_has_ended_; })) {
+    const bool aborts = direct_ != nullptr && (is_left || driver_->has_failed());
+    if (aborts) { // the sweeper may wait for it
         lock.unlock();
-        sweeper_.join();
-    } else {
-        lock.unlock();
-        sweeper_.detach();
+        direct_->abort();
+        lock.lock();
     }
-    if (direct_ == nullptr) return;
-    if (driver_->has_failed() || is_left) direct_->abort();
-    else direct_->end();
+    // It ends at once, unless it waits for the device or for NCCL, or this is its own thread.
+    const auto finish = [&](std::thread& thread, const bool& has_ended) {
+        if (!thread.joinable()) return;
+        const bool is_own = thread.get_id() == std::this_thread::get_id();
+        const bool joins = !is_own && empty_.wait_for(lock, longest_copy, [&] { return has_ended; });
+        lock.unlock();
+        if (joins) thread.join();
+        else thread.detach();
+        lock.lock();
+    };
+    finish(watcher_, watcher_has_ended_);
+    finish(sweeper_, sweeper_has_ended_);
+    lock.unlock();
+    if (direct_ != nullptr && !aborts) direct_->end();
 }
 
 } // namespace unisono_torch

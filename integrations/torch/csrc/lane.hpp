@@ -37,8 +37,9 @@
 ///
 /// Their part on the host is a check: from `ready` on, the ranks tell each other what they have
 /// called. Nothing on the device waits for it. It finds late and dead ranks and calls that differ,
-/// as for any other call. After a fault the sweeper aborts the communicator, so that the streams
-/// go on.
+/// as for any other call. From the check's end on, nothing of the call is in flight between the
+/// hosts, so the mover asks for the other ranks' faults until `ended`. After a fault the watcher, a
+/// thread that never waits for the device, aborts the communicator, so that the streams go on.
 
 #include "device.hpp"
 #include "direct.hpp"
@@ -180,10 +181,11 @@ public:
     [[nodiscard]] static std::shared_ptr<Lane> make(std::shared_ptr<Driver> driver);
 
     [[nodiscard]] Driver& driver() { return *driver_; }
-    /// Whether collectives on this device go directly. The first call decides it with the other
-    /// ranks, and waits for them. Errors: the lane's first fault; a device that is not the first
-    /// one.
-    [[nodiscard]] bool goes_directly(const at::Device& device, bool wanted, std::chrono::milliseconds timeout);
+    /// Whether the collective `call` on this device goes directly. The first one decides it with
+    /// the other ranks, and waits for them. Errors: the lane's first fault; a device that is not
+    /// the first one; a capture.
+    [[nodiscard]] bool goes_directly(const char* call, const at::Device& device, bool wanted,
+                                     std::chrono::milliseconds timeout);
     /// "nccl", or why not.
     [[nodiscard]] std::string way();
     /// Enqueues the work of `job` on the device. Errors: the lane's first fault.
@@ -221,10 +223,15 @@ private:
 
     explicit Lane(std::shared_ptr<Driver> driver) : driver_(std::move(driver)), process_(::getpid()) {}
     void refuse_ended() const;
+    /// Also by another rank's fault that nothing in flight has met.
+    [[nodiscard]] bool has_failed();
     [[nodiscard]] Streams& streams_of(const at::Device& device);
     [[nodiscard]] device::Word take_word();
     [[nodiscard]] std::vector<device::Event> uses_before(const Job& job);
     void decide(const at::Device& device, bool wanted, std::chrono::milliseconds timeout);
+    [[nodiscard]] std::shared_ptr<Direct> begin_direct(const std::vector<DirectCard>& cards, int device,
+                                                       std::chrono::milliseconds timeout);
+    void use(std::shared_ptr<Direct> made);
     void exchange(const c10::intrusive_ptr<Work>& work, const at::Device& device);
     void check_by_host(Job& job);
     void enqueue_input(Job& job, Streams& streams);
@@ -241,19 +248,20 @@ private:
 
     void sweep();
     void look_for_errors(std::unique_lock<std::mutex>& lock);
-    void abort_direct(std::unique_lock<std::mutex>& lock);
+    void watch(const std::shared_ptr<Direct>& direct);
 
     std::shared_ptr<Driver> driver_;
     int process_;             ///< that joined
     std::mutex deciding_;     ///< taken before `order_`
     bool is_decided_ = false; ///< whether calls go directly, on the device
     int direct_device_ = -1;
-    std::mutex order_;               ///< of the calls; never the mover's
-    std::map<int, Streams> streams_; ///< by device
-    std::mutex mutex_;               ///< of what follows; under it nobody calls the device or frees a tensor
+    std::atomic<un::nanoseconds> next_look_{0}; ///< at other ranks' faults
+    std::mutex order_;                          ///< of the calls; never the mover's
+    std::map<int, Streams> streams_;            ///< by device
+    std::mutex mutex_;                          ///< of what follows; under it nobody calls the device or frees a tensor
     std::condition_variable news_;
     std::condition_variable empty_;
-    std::condition_variable sweeps_;
+    std::condition_variable sweeps_; ///< also the watcher's
     std::list<Job> jobs_;
     std::list<Job> ended_;                                     ///< for the sweeper
     std::vector<c10::intrusive_ptr<DeviceWork>> arrived_ = {}; ///< receives that have not enqueued their outputs
@@ -264,12 +272,13 @@ private:
     std::shared_ptr<Direct> direct_ = {};
     std::string why_not_direct_ = "undecided"; ///< if there is none
     std::string direct_failed_ = {};           ///< how
-    bool direct_aborts_ = false;               ///< the sweeper is to abort it,
-    bool direct_aborted_ = false;              ///< and has done so
+    bool direct_aborts_ = false;               ///< the watcher is to abort it
+    bool is_deciding_ = false;                 ///< with the other ranks
     bool ending_ = false;
     bool stop_ = false;
     bool sweeper_has_ended_ = false;
-    std::thread mover_, sweeper_;
+    bool watcher_has_ended_ = false;
+    std::thread mover_, sweeper_, watcher_;
 };
 
 } // namespace unisono_torch

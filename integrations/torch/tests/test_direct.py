@@ -2,6 +2,7 @@
 
 import ctypes
 import datetime
+import os
 import sys
 import threading
 import time
@@ -40,7 +41,8 @@ def together(body, devices, *arguments, timeout_s=60, deadline_s=100, **options)
             LIBRARY.stand_in_use_device(devices[rank])
             mine = {name: value[rank] if isinstance(value, list) else value for name, value in options.items()}
             backend = _C.create(
-                store=store, rank=rank, size=size, timeout=datetime.timedelta(seconds=timeout_s), name="", transport="auto",
+                store=store, rank=rank, size=size, timeout=datetime.timedelta(seconds=timeout_s), name="",
+                transport=mine.get("transport", "auto"),
                 reproducible=mine.get("reproducible", False), blocking_wait=mine.get("blocking_wait", True), global_ranks=[], hosts=[],
                 nccl=mine.get("nccl", True),
             )  # fmt: skip
@@ -232,6 +234,12 @@ def silence(rank, backend, which):
     barrier(backend)
 
 
+def all_have_checked(backend):
+    """Nothing of the calls before is in flight between the hosts any more."""
+    time.sleep(0.5)
+    barrier(backend)
+
+
 def call_for_several(backend, name, outputs, inputs, options):
     """As PyTorch calls it: not every version offers the call on the backend itself."""
     group = dist.ProcessGroup(backend.rank(), backend.size())
@@ -281,6 +289,19 @@ def barrier_follows(rank, size, backend):
     second.wait()
     assert first.is_completed()
     return True
+
+
+def capture_is_refused(rank, size, backend):
+    """Before the ranks decide anything."""
+    if rank == 0:
+        begun = time.monotonic()
+        LIBRARY.stand_in_capture(1)
+        expect_error(lambda: all_reduce(backend, torch.ones(3)), "all_reduce", "captured", error=RuntimeError)
+        LIBRARY.stand_in_capture(0)
+        assert time.monotonic() - begun < 2
+    else:
+        time.sleep(3)
+    return decides_first(rank, size, backend, lambda *_: None)[0]
 
 
 # --- faults --------------------------------------------------------------------------------------
@@ -371,10 +392,73 @@ def nccl_is_silent(devices):
 
 def one_stays_away_from_nccl(devices):
     def body(rank, size, backend):
-        return fails(backend, lambda: all_reduce(backend, torch.ones(3)), "NCCL's communicator was not ready")
+        return fails(backend, lambda: all_reduce(backend, torch.ones(3), seconds=2), "NCCL's communicator was not ready")
 
     LIBRARY.stand_in_keep_from_nccl(1)
-    return together(body, devices, timeout_s=2)
+    return together(body, devices)
+
+
+def one_gives_up(rank, size, backend, how):
+    """All ranks have called, and only NCCL's call is in flight."""
+    x = torch.ones(1000)
+    all_reduce(backend, x).wait()
+    silence(rank, backend, 1)
+    works = [all_reduce(backend, x, seconds=60), all_reduce(backend, x, seconds=60)]
+    all_have_checked(backend)
+    if rank == 1 and how == "left":
+        return backend.shutdown()
+    if rank == 1:
+        backend.abort()
+    return [fails(backend, lambda: work, "rank 1", how) for work in works]
+
+
+def program_waits_for_device(rank, size, backend):
+    """One thread of the program waits for the device, which waits for NCCL. No other one can call the device meanwhile."""
+    x = torch.ones(1000)
+    all_reduce(backend, x).wait()
+    silence(rank, backend, 1)
+    work = all_reduce(backend, x, seconds=60)
+    all_have_checked(backend)
+    waits = threading.Thread(target=LIBRARY.stand_in_allocate, daemon=True)
+    if rank == 0:
+        waits.start()
+    time.sleep(0.3)
+    barrier(backend)
+    if rank == 1:
+        backend.abort()
+    fails(backend, lambda: work, "rank 1", "abort")
+    if rank == 0:
+        waits.join(10)
+        assert not waits.is_alive()
+    return True
+
+
+def one_cannot_begin(rank, size, backend):
+    """NCCL refuses its communicator to one rank."""
+    return fails(backend, lambda: all_reduce(backend, torch.ones(3)), "first collective on a device", "NCCL")
+
+
+def one_leaves_before_nccl(rank, size, backend):
+    """Another of its threads ends the group while the ranks make NCCL's communicator."""
+    if rank != 1:
+        return fails(backend, lambda: all_reduce(backend, torch.ones(3)), "rank 1", "left")
+    threading.Timer(1.0, backend.shutdown).start()
+    return expect_error(lambda: all_reduce(backend, torch.ones(3)), "destroyed")
+
+
+def one_dies_before_nccl():
+    """The stand-in makes no communicator of several processes, so the ranks wait for it."""
+    LIBRARY.stand_in_use_device(dist.get_rank())
+    if dist.get_rank() == 1:
+        threading.Timer(1.5, os._exit, [1]).start()
+    begun = time.monotonic()
+    expect_error(lambda: dist.all_reduce(torch.ones(3)), "rank 1")
+    return time.monotonic() - begun
+
+
+def ends_first(rank, size, backend):
+    backend.shutdown()
+    return expect_error(lambda: all_reduce(backend, torch.ones(3)), "destroyed")
 
 
 def barrier(backend):
@@ -432,6 +516,9 @@ class Direct(unittest.TestCase):
     def test_barrier_follows(self):
         together(barrier_follows, [0, 1])
 
+    def test_capture_is_refused(self):
+        self.assertEqual(together(capture_is_refused, [0, 1]), ["nccl"] * 2)
+
     def test_shared_device(self):
         found = together(decides_first, [0, 1, 0], others)
         self.assertEqual([way for way, _ in found], ["ranks 0 and 2 share a device"] * 3)
@@ -479,6 +566,32 @@ class Faults(unittest.TestCase):
 
     def test_no_communicator(self):
         in_a_process(one_stays_away_from_nccl, [0, 1])
+
+    def test_abort_while_nccl_is_silent(self):
+        for transport in ("auto", "tcp"):
+            with self.subTest(transport):
+                together(one_gives_up, [0, 1, 2], "abort", transport=transport)
+                LIBRARY.stand_in_play_on()
+
+    def test_end_while_nccl_is_silent(self):
+        together(one_gives_up, [0, 1, 2], "left", timeout_s=2)
+
+    def test_program_waits_for_device(self):
+        together(program_waits_for_device, [0, 1])
+
+    def test_refused_communicator(self):
+        LIBRARY.stand_in_refuse_nccl()
+        together(one_cannot_begin, [0, 1, 2])
+
+    def test_end_before_communicator(self):
+        LIBRARY.stand_in_keep_from_nccl(1)
+        together(one_leaves_before_nccl, [0, 1])
+
+    def test_death_before_communicator(self):
+        self.assertLess(run(2, one_dies_before_nccl, may_die=(1,))[0], 10)
+
+    def test_ended_group(self):
+        together(ends_first, [0, 1])
 
 
 if __name__ == "__main__":
