@@ -117,7 +117,7 @@ SamplerShape each_batch(Training& training, Run& run, Model& model, const Hostin
                 training.template forward<unit_pass_t<Model>>([&](auto& pass) { visit(*item->batch, samples, pass); });
             else visit(*item->batch, samples);
         }
-    } // the others may be long at it: no batch is kept meanwhile
+    } // No batch is kept while the other ranks still evaluate theirs.
     if constexpr (unit_model<Model>) training.end_forward();
     return shape;
 }
