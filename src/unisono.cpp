@@ -7,5 +7,6 @@
 #include "unisono/automatic.hpp"
 #include "unisono/extensions/observe/classification.hpp"
 #include "unisono/master_weights.hpp"
+#include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainers.hpp"
 #include "unisono/updates.hpp"

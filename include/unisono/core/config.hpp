@@ -36,7 +36,8 @@
 
 /// The compiled mode. With UNISONO_COMPILED, which the CMake target unisono::compiled defines, a
 /// program takes the code that does not depend on the program from that target's library: the
-/// templates listed in unisono/compiled/, and the code between `#if UNISONO_DEFINES` and its end.
+/// templates listed in unisono/compiled/ and at the end of trainer/reproducible.hpp, and the code
+/// between `#if UNISONO_DEFINES` and its end.
 /// Without it, the default, every file compiles what it uses. The source is the same. A program
 /// with files of both modes ends at its start, with a message that says so.
 ///

@@ -180,4 +180,22 @@ struct NarrowReproducible {
 };
 static_assert(policy_of<NarrowReproducible, Family::summation>);
 
+// The instances that the library unisono::compiled has.
+#if defined(UNISONO_COMPILED_TEMPLATE)
+#define UNISONO_COMPILED_GRID(T, Integer)                           \
+    UNISONO_COMPILED_TEMPLATE class detail::HostImages<T, Integer>; \
+    UNISONO_COMPILED_TEMPLATE class detail::GridSums<T, Integer>;   \
+    UNISONO_COMPILED_TEMPLATE class detail::GridGradient<T, Integer>;
+#define UNISONO_COMPILED_GRIDS(T)                                                                            \
+    UNISONO_COMPILED_GRID(T, std::int64_t)                                                                   \
+    UNISONO_COMPILED_GRID(T, std::int32_t)                                                                   \
+    UNISONO_COMPILED_TEMPLATE class detail::ExactSquares<T>;                                                 \
+    UNISONO_COMPILED_TEMPLATE void detail::grid_kernel<T>(const void*, const std::byte* const*, std::size_t, \
+                                                          std::byte* const*, std::size_t, std::size_t, std::size_t);
+UNISONO_COMPILED_GRIDS(float)
+UNISONO_COMPILED_GRIDS(double)
+#undef UNISONO_COMPILED_GRIDS
+#undef UNISONO_COMPILED_GRID
+#endif
+
 UNISONO_NAMESPACE_END
