@@ -83,6 +83,16 @@ std::string trainer_text(Training& training, Run& run, Model& model, const Polic
     return concat({"trainer\n", table.text(2), "  ", training.flat().layout().describe()});
 }
 
+/// How `fit` would make up its batches of a data set.
+template <class Training, class Policies>
+std::string fit_text(const Training& training, const Policies& policies, std::size_t data_size,
+                     const FitOptions& options) {
+    const int workers = training.workers();
+    const SamplerShape shape = shape_of_fit(policies, options, data_size, workers, training.worker());
+    const EpochRounds epoch = rounds_of(policies.sampler.stream(shape, Epoch{0}));
+    return plan_text(plan_training(epoch, policies, shape, options, workers));
+}
+
 } // namespace detail
 UNISONO_NAMESPACE_END
 

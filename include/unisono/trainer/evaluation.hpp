@@ -13,6 +13,8 @@
 #include "unisono/sampler/replicas.hpp"
 #include "unisono/sampler/samplers.hpp"
 #include "unisono/trainer/agreement.hpp"
+#include "unisono/trainer/metric_parameters.hpp"
+#include "unisono/trainer/not_a_model.hpp"
 
 #include <array>
 #include <concepts>
@@ -23,6 +25,8 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -87,6 +91,78 @@ template <class Feed, class Fixed, class... Metrics>
 inline constexpr bool feeds = false;
 template <class Feed, class... Fixed, class... Metrics>
 inline constexpr bool feeds<Feed, std::tuple<Fixed...>, Metrics...> = std::invocable<Feed&, Fixed..., Metrics&...>;
+
+/// The arguments before the metrics with which they are fed. Only one form is asked for: a generic
+/// callable may accept both, but compile with one.
+template <class Model, class Data, class Batch = batch_of<std::remove_reference_t<Data>>>
+using FedWith = std::conditional_t<unit_model<Model>, std::tuple<Model&, const Batch&, pass_given_t<Model>&>,
+                                   std::tuple<Model&, const Batch&>>;
+
+/// True if `feed` can feed these metrics with the batches of a data set. Otherwise the compiler
+/// says why.
+template <class Model, class Data, class Feed, class... Metrics>
+consteval bool can_feed() {
+    if constexpr (!data_set<std::remove_reference_t<Data>>) {
+        tell_data<Data>();
+        return false;
+    } else if constexpr (!feeds<Feed, FedWith<Model, Data>, Metrics...>) {
+        tell_feed<Feed>();
+        return false;
+    } else {
+        tell_metrics_by_value<feeds_copies<Feed, FedWith<Model, Data>, Metrics...>()>();
+        return true;
+    }
+}
+
+/// The same for a model's own `evaluate`.
+template <class Model, class Data, class... Metrics>
+consteval bool can_evaluate() {
+    if constexpr (!data_set<std::remove_reference_t<Data>>) {
+        tell_data<Data>();
+        return false;
+    } else {
+        using Batch = batch_of<std::remove_reference_t<Data>>;
+        using Given = pass_given_t<Model>;
+        constexpr bool takes_pass = requires(Model& m, const Batch& batch, Given& pass, Metrics&... metrics) {
+            requires unit_model<Model>;
+            m.evaluate(batch, pass, metrics...);
+        };
+        constexpr bool found = takes_pass || requires(Model& m, const Batch& batch, Metrics&... metrics) {
+            m.evaluate(batch, metrics...);
+        };
+        using Fixed = std::conditional_t<takes_pass, std::tuple<const Batch&, Given&>, std::tuple<const Batch&>>;
+        if constexpr (found) tell_metrics_by_value<evaluates_copies<Model, Fixed, Metrics...>()>();
+        else tell_evaluate<Batch>();
+        return found;
+    }
+}
+
+/// The type of the elements of a model's outputs for a batch, if it has `predict`.
+template <class Model, class Batch>
+struct PredictedBy {
+    static constexpr bool known = false;
+};
+template <class Model, class Batch>
+    requires requires(Model& m, const Batch& batch) {
+        std::span(std::declval<const std::remove_cvref_t<decltype(predict_by(m, batch))>&>());
+    }
+struct PredictedBy<Model, Batch> {
+    static constexpr bool known = true;
+    using Outputs = std::remove_cvref_t<decltype(predict_by(std::declval<Model&>(), std::declval<const Batch&>()))>;
+    using Element = std::remove_const_t<typename decltype(std::span(std::declval<const Outputs&>()))::element_type>;
+};
+/// True if the model predicts for the batches of a data set. Otherwise the compiler says why.
+template <class Model, class Data>
+consteval bool can_predict() {
+    if constexpr (!data_set<std::remove_reference_t<Data>>) {
+        tell_data<Data>();
+        return false;
+    } else {
+        constexpr bool known = PredictedBy<Model, batch_of<std::remove_reference_t<Data>>>::known;
+        if constexpr (!known) tell_predict<Data>();
+        return known;
+    }
+}
 
 /// Ranks agree on the data set's size and the options, and buffers become those of rank 0. Then
 /// calls visit(batch, samples) for each batch of this rank; visit(batch, samples, pass) for a model

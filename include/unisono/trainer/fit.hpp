@@ -314,6 +314,39 @@ private:
 /// Compares what must be equal on all ranks before `fit`.
 void agree_on_fit(GroupCore& world, const FitOptions& options, const Position& position, const TrainingPlan& plan);
 
+/// One call of `fit`. `run`: of the update policy. `progress` stays unchanged if the call is
+/// refused.
+template <class Training, class Run, class Model, class Policies, class Data, class OnUpdate>
+[[gnu::cold]] FitReport fit_on(Training& training, Run& run, Model& model, const Policies& policies,
+                               TrainingProgress& progress, Data& data, const FitOptions& options, OnUpdate& on_update) {
+    auto& world = training.world();
+    const TrainingProgress begun = begun_fit(progress, options, static_cast<std::int64_t>(data.size()));
+    const Position& start = begun.position;
+    training.assemble();
+    const SamplerShape shape =
+        shape_of_fit(policies, options, static_cast<std::size_t>(data.size()), training.workers(), training.worker());
+    auto stream = policies.sampler.stream(shape, start.epoch);
+    const TrainingPlan plan = plan_training(rounds_of(stream), policies, shape, options, training.workers());
+    agree_on_fit(world, options, start, plan);
+    if (options.stop_on != nullptr) run.check_may_stop();
+    if (start.samples != 0) stream.restart(start.epoch, start.samples); // refuses an invalid position, on all ranks
+    progress = begun;
+    FitLoop loop(options, plan, progress.position, policies.accumulation.window(plan.counted),
+                 Policies::Accumulation::counts_tokens);
+    if (!training.serves()) {
+        const EpochRounds rounds = rounds_of(stream);
+        Loader loader(data, std::move(stream), LoaderOptions{.depth = options.read_ahead, .timeout = world.timeout()});
+        auto observer = start_observer(policies.observer, options.progress && world.rank() == 0);
+        FitStepsOf steps(training, model, policies.accumulation, loader, observer, on_update, options);
+        loop.run(steps, rounds, training.applied());
+    }
+    training.synchronise();
+    run.end_fit(progress.position, loop.report);
+    broadcast_buffers(world, model);
+    loop.report.position = progress.position;
+    return std::move(loop.report);
+}
+
 } // namespace detail
 UNISONO_NAMESPACE_END
 

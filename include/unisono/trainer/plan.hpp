@@ -70,8 +70,9 @@ struct UpdateTerms {
     bool counts_tokens = false;
     bool logical = false;
 };
-template <class Accumulation, class Hosting>
-inline constexpr UpdateTerms update_terms{Accumulation::name, Accumulation::counts_tokens, Hosting::logical};
+template <class Policies>
+inline constexpr UpdateTerms update_terms{Policies::Accumulation::name, Policies::Accumulation::counts_tokens,
+                                          Policies::Hosting::logical};
 
 /// Refuses invalid options by name, before any communication.
 [[gnu::cold]] inline void check_fit(const FitOptions& options, std::size_t data_size) {
@@ -118,10 +119,12 @@ template <class Window>
     return global_batch / unit;
 }
 
-/// The shape of one rank.
-template <sampler_policy Sampler, accumulation_policy Accumulation, class Hosting>
-SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulation, const Hosting& hosting,
-                          const FitOptions& options, std::size_t data_size, int world, int rank) {
+/// The shape of rank `rank` of `world` ranks that compute gradients. `Policies`: a trainer's.
+template <class Policies>
+SamplerShape shape_of_fit(const Policies& policies, const FitOptions& options, std::size_t data_size, int world,
+                          int rank) {
+    const auto& hosting = policies.hosting;
+    const auto& sampler = policies.sampler;
     check_fit(options, data_size);
     const auto size = static_cast<std::int64_t>(data_size);
     std::int64_t batch_size = options.batch_size;
@@ -129,7 +132,7 @@ SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulati
         const SamplerShape shape = hosting.shape(sampler, size, 1, world, 0);
         const std::int64_t counted = hosting.counted(sampler);
         batch_size =
-            derive_batch_size(accumulation.window(counted), update_terms<Accumulation, Hosting>, counted,
+            derive_batch_size(policies.accumulation.window(counted), update_terms<Policies>, counted,
                               rounds_of(sampler.stream(shape, Epoch{0})), shape, options.global_batch_size, world);
     }
     return hosting.shape(sampler, size, batch_size, world, rank);
@@ -172,14 +175,14 @@ template <class Window>
 }
 
 /// The plan for a stream at the beginning of an epoch.
-template <sampler_policy Sampler, accumulation_policy Accumulation, class Hosting>
-TrainingPlan plan_training(const EpochRounds& epoch, const Sampler& sampler, const Accumulation& accumulation,
-                           const Hosting& hosting, const SamplerShape& shape, const FitOptions& options, int world) {
+template <class Policies>
+[[gnu::cold]] TrainingPlan plan_training(const EpochRounds& epoch, const Policies& policies, const SamplerShape& shape,
+                                         const FitOptions& options, int world) {
     TrainingPlan plan{.shape = shape,
                       .world = world,
-                      .counted = hosting.counted(sampler),
-                      .most_hosted = hosting.most_hosted(sampler, world)};
-    plan_updates(plan, accumulation.window(plan.counted), update_terms<Accumulation, Hosting>, epoch, options);
+                      .counted = policies.hosting.counted(policies.sampler),
+                      .most_hosted = policies.hosting.most_hosted(policies.sampler, world)};
+    plan_updates(plan, policies.accumulation.window(plan.counted), update_terms<Policies>, epoch, options);
     return plan;
 }
 

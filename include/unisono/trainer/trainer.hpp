@@ -71,7 +71,6 @@ class Trainer {
     using Policies = detail::TrainerPolicies<Given...>;
     using Sharding = typename Policies::Sharding;
     using Training = detail::training_of<World, Model, Policies>;
-    using GivenPass = detail::pass_given_t<Model>;
 
 public:
     static_assert(
@@ -113,7 +112,7 @@ public:
         if constexpr (detail::trains_on<Model, Data> && std::invocable<OnUpdate&, const UpdateReport&>) {
             return calling("fit", [&] {
                 const detail::Flag runs(in_fit_);
-                return fit_on(data, options, on_update);
+                return detail::fit_on(*training_, mode_->run, *model_, policies_, progress_, data, options, on_update);
             });
         } else {
             detail::tell_batches_of<Model, Data>();
@@ -149,17 +148,12 @@ public:
                     training_->begin();
                     if constexpr (Policies::Summation::reproducible) training_->expect(sizeof...(Batches));
                     const auto ranks = static_cast<std::uint64_t>(training_->workers());
-                    PassFacts facts{.seed = 0,
-                                    .epoch = static_cast<std::uint64_t>(progress_.epoch.number()),
-                                    .update = training_->applied(),
-                                    .replica = static_cast<std::uint64_t>(world().rank()),
-                                    .replicas = sizeof...(Batches) * ranks};
-                    [[maybe_unused]] const auto add = [&](const auto& batch) {
-                        const bool last = facts.replica + ranks >= facts.replicas; // this rank's number is below ranks
-                        training_->add(*model_, batch, static_cast<double>(samples_of(batch)), facts, last);
-                        facts.replica += ranks;
-                    };
-                    (add(batches), ...);
+                    [[maybe_unused]] PassFacts facts{.seed = 0,
+                                                     .epoch = static_cast<std::uint64_t>(progress_.epoch.number()),
+                                                     .update = training_->applied(),
+                                                     .replica = static_cast<std::uint64_t>(world().rank()),
+                                                     .replicas = sizeof...(Batches) * ranks};
+                    (training_->add_next(*model_, batches, facts), ...);
                     const UpdateReport report = training_->close(own_point_, progress_.epoch.number());
                     if (training_->accepts(report, "step")) return report;
                 }
@@ -197,49 +191,27 @@ public:
     /// Errors: bad_input for empty data, mismatch, aborted.
     template <class Data, mergeable_metric... Metrics>
     std::tuple<Metrics...> evaluate(Data&& data, const EvaluateOptions& options, Metrics... metrics) {
-        if constexpr (!data_set<std::remove_reference_t<Data>>) {
-            detail::tell_data<Data>();
-            return {std::move(metrics)...};
-        } else {
-            using Batch = batch_of<std::remove_reference_t<Data>>;
-            constexpr bool takes_pass = requires(Model& m, const Batch& batch, GivenPass& pass) {
-                requires unit_model<Model>;
-                m.evaluate(batch, pass, metrics...);
+        if constexpr (detail::can_evaluate<Model, Data, Metrics...>()) {
+            const auto feed = [](Model& m, const batch_of<std::remove_reference_t<Data>>& batch,
+                                 auto&... rest) -> decltype(static_cast<void>(m.evaluate(batch, rest...))) {
+                m.evaluate(batch, rest...);
             };
-            if constexpr (takes_pass || requires(Model& m, const Batch& batch) { m.evaluate(batch, metrics...); }) {
-                using Fixed =
-                    std::conditional_t<takes_pass, std::tuple<const Batch&, GivenPass&>, std::tuple<const Batch&>>;
-                detail::tell_metrics_by_value<detail::evaluates_copies<Model, Fixed, Metrics...>()>();
-                const auto feed = [](Model& m, const Batch& batch,
-                                     auto&... rest) -> decltype(static_cast<void>(m.evaluate(batch, rest...))) {
-                    m.evaluate(batch, rest...);
-                };
-                return evaluate(data, options, feed, std::move(metrics)...);
-            } else {
-                detail::tell_evaluate<Batch>();
-                return {std::move(metrics)...};
-            }
+            return evaluate(data, options, feed, std::move(metrics)...);
+        } else {
+            return {std::move(metrics)...};
         }
     }
     template <class Data, class Feed, mergeable_metric... Metrics>
         requires(!mergeable_metric<Feed>)
     std::tuple<Metrics...> evaluate(Data&& data, const EvaluateOptions& options, Feed feed, Metrics... metrics) {
-        if constexpr (!data_set<std::remove_reference_t<Data>>) {
-            detail::tell_data<Data>();
-            return {std::move(metrics)...};
-        } else if constexpr (!detail::feeds<Feed, FedWith<Data>, Metrics...>) {
-            detail::tell_feed<Feed>();
-            return {std::move(metrics)...};
-        } else {
-            detail::tell_metrics_by_value<detail::feeds_copies<Feed, FedWith<Data>, Metrics...>()>();
-            return calling("evaluate", [&] {
+        if constexpr (detail::can_feed<Model, Data, Feed, Metrics...>())
+            calling("evaluate", [&] {
                 each_batch(data, options, "evaluate", [&](const auto& batch, std::size_t, auto&... pass) {
                     feed(*model_, batch, pass..., metrics...);
                 });
                 (merge_over_ranks(world(), metrics), ...);
-                return std::tuple<Metrics...>(std::move(metrics)...);
             });
-        }
+        return {std::move(metrics)...};
     }
 
     /// Returns the outputs of all samples in the order of the data set, each once, on every rank.
@@ -247,17 +219,8 @@ public:
     /// outputs. Collective. Memory: temporarily, all outputs twice.
     template <class Data>
     auto predict(Data&& data, const EvaluateOptions& options = {}) {
-        if constexpr (!data_set<std::remove_reference_t<Data>>) {
-            detail::tell_data<Data>();
-            return std::vector<Element>();
-        } else if constexpr (!predicts<batch_of<std::remove_reference_t<Data>>>) {
-            detail::tell_predict<Data>();
-            return std::vector<Element>();
-        } else {
-            using Batch = batch_of<std::remove_reference_t<Data>>;
-            using Found =
-                std::remove_cvref_t<decltype(detail::predict_by(std::declval<Model&>(), std::declval<const Batch&>()))>;
-            using E = std::remove_const_t<typename decltype(std::span(std::declval<const Found&>()))::element_type>;
+        if constexpr (detail::can_predict<Model, Data>()) {
+            using E = typename detail::PredictedBy<Model, batch_of<std::remove_reference_t<Data>>>::Element;
             return calling("predict", [&] {
                 detail::Outputs<E> outputs;
                 const auto add = [&](const auto& batch, std::size_t samples, auto&... pass) {
@@ -267,6 +230,8 @@ public:
                 const SamplerShape shape = each_batch(data, options, "predict", add);
                 return detail::in_data_order(world(), std::move(outputs), shape);
             });
+        } else {
+            return std::vector<Element>();
         }
     }
 
@@ -278,8 +243,7 @@ public:
         return detail::trainer_text(*training_, mode_->run, *model_, policies_);
     }
     [[nodiscard]] std::string describe(std::size_t data_size, const FitOptions& options) const {
-        const SamplerShape shape = shape_of_fit(data_size, options);
-        return describe() + detail::plan_text(plan_of(policies_.sampler.stream(shape, Epoch{0}), shape, options));
+        return describe() + detail::fit_text(*training_, policies_, data_size, options);
     }
 
     /// Sets the epoch of the passes of `step`. `fit` sets it by itself.
@@ -384,48 +348,6 @@ private:
         detail::age_copy(*model_);
     }
 
-    [[nodiscard]] SamplerShape shape_of_fit(std::size_t data_size, const FitOptions& options) const {
-        return detail::shape_of_fit(policies_.sampler, policies_.accumulation, policies_.hosting, options, data_size,
-                                    training_->workers(), training_->worker());
-    }
-    template <class Stream>
-    [[nodiscard, gnu::cold]] TrainingPlan plan_of(const Stream& stream, const SamplerShape& shape,
-                                                  const FitOptions& options) const {
-        return detail::plan_training(detail::rounds_of(stream), policies_.sampler, policies_.accumulation,
-                                     policies_.hosting, shape, options, training_->workers());
-    }
-
-    /// One call of `fit`. The progress stays unchanged if the call is refused.
-    template <class Data, class OnUpdate>
-    [[gnu::cold]] FitReport fit_on(Data& data, const FitOptions& options, OnUpdate& on_update) {
-        const TrainingProgress begun = detail::begun_fit(progress_, options, static_cast<std::int64_t>(data.size()));
-        const Position& start = begun.position;
-        training_->assemble();
-        const SamplerShape shape = shape_of_fit(static_cast<std::size_t>(data.size()), options);
-        auto stream = policies_.sampler.stream(shape, start.epoch);
-        const TrainingPlan plan = plan_of(stream, shape, options);
-        detail::agree_on_fit(world(), options, start, plan);
-        if (options.stop_on != nullptr) mode_->run.check_may_stop();
-        if (start.samples != 0) stream.restart(start.epoch, start.samples); // refuses an invalid position, on all ranks
-        progress_ = begun;
-        detail::FitLoop loop(options, plan, progress_.position,
-                             policies_.accumulation.window(policies_.hosting.counted(policies_.sampler)),
-                             Policies::Accumulation::counts_tokens);
-        if (!training_->serves()) {
-            const detail::EpochRounds rounds = detail::rounds_of(stream);
-            Loader loader(data, std::move(stream),
-                          LoaderOptions{.depth = options.read_ahead, .timeout = world().timeout()});
-            auto observer = detail::start_observer(policies_.observer, options.progress && world().rank() == 0);
-            detail::FitStepsOf steps(*training_, *model_, policies_.accumulation, loader, observer, on_update, options);
-            loop.run(steps, rounds, training_->applied());
-        }
-        training_->synchronise();
-        mode_->run.end_fit(progress_.position, loop.report);
-        detail::broadcast_buffers(world(), *model_);
-        loop.report.position = progress_.position;
-        return std::move(loop.report);
-    }
-
     /// Runs a call of the user, and tells all ranks what it throws. Afterwards, also after an
     /// exception, a model that computes with a copy of its parameters has the current one.
     template <class Body>
@@ -437,16 +359,6 @@ private:
             return body();
         });
     }
-
-    /// The arguments before the metrics with which they are fed. Only one form is asked for: a
-    /// generic callable may accept both, but compile with one.
-    template <class Data, class Batch = batch_of<std::remove_reference_t<Data>>>
-    using FedWith = std::conditional_t<unit_model<Model>, std::tuple<Model&, const Batch&, GivenPass&>,
-                                       std::tuple<Model&, const Batch&>>;
-    template <class Batch>
-    static constexpr bool predicts = requires(Model& m, const Batch& batch) {
-        std::span(std::declval<const std::remove_cvref_t<decltype(detail::predict_by(m, batch))>&>());
-    };
 
     /// Calls visit for each batch of this rank (detail::each_batch).
     template <class Data, class Visit>

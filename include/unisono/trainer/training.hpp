@@ -69,6 +69,15 @@ public:
         this->after_call(loss, last);
     }
 
+    /// As `add`, in a loop of the user's own: `facts` then speaks of the next replica that this rank
+    /// hosts, if there is one.
+    template <class Model, class Batch>
+    void add_next(Model& model, const Batch& batch, PassFacts& facts) {
+        const std::uint64_t next = facts.replica + static_cast<std::uint64_t>(this->workers());
+        add(model, batch, static_cast<double>(samples_of(batch)), facts, next >= facts.replicas);
+        facts.replica = next;
+    }
+
     /// For sums on a grid in a loop of the user's own: this rank hosts `hosted` micro-batches.
     /// Collective.
     void expect(std::size_t hosted) {
