@@ -7,7 +7,6 @@
 #include "unisono/collective/of_core.hpp"
 #include "unisono/core/config.hpp"
 
-#include <array>
 #include <cstddef>
 #include <span>
 
@@ -33,12 +32,10 @@ public:
     /// The call by which groups that add the same losses of the same replicas get the same bits,
     /// whichever of their ranks share a host; null if there is one group.
     [[nodiscard]] auto order() const { return order_; }
-    /// Adds the numbers over the stages. Does nothing if a rank has the whole model. Collective
-    /// over the stages.
-    template <std::size_t N>
-    std::array<double, N> sum(std::array<double, N> values) const {
+    /// Replaces the numbers by their sums over the stages. Does nothing if a rank has the whole
+    /// model. Collective over the stages.
+    void sum(std::span<double> values) const {
         if (sum_ != nullptr) sum_(model_, values);
-        return values;
     }
 
 private:

@@ -41,7 +41,7 @@ public:
         divisor_ = ExactSum{};
         loss_ = ExactSum{};
     }
-    void add(UpdateSums&, const Share& share, double loss) override {
+    void add(const Share& share, double loss) override {
         divisor_.add(share.divisor);
         loss_.add_product(share.multiplier, loss);
     }

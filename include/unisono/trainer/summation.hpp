@@ -56,7 +56,7 @@ struct UpdateSums {
     }
 };
 
-/// Adds losses and weights over micro-batches, and all of UpdateSums over ranks.
+/// Adds all of UpdateSums over ranks. Over micro-batches the tally adds them as doubles.
 class LossTotals {
 public:
     LossTotals() = default;
@@ -66,15 +66,15 @@ public:
 
     /// Starts an update.
     virtual void begin() {}
-    virtual void add(UpdateSums& sums, const Share& share, double loss) = 0;
+    /// For sums of losses and weights that are not those of doubles.
+    virtual void add(const Share& /*share*/, double /*loss*/) {}
     /// Collective. `of_parts`: as Parts::order() (parts.hpp).
     virtual void agree(GroupCore& world, UpdateSums& sums, Call (*of_parts)()) = 0;
 };
 
-/// Adds doubles in order of arrival, and over ranks by the transport's best schedule.
+/// Adds doubles over ranks by the transport's best schedule.
 class PlainTotals final : public LossTotals {
 public:
-    UNISONO_OUTSIDE void add(UpdateSums& sums, const Share& share, double loss) override;
     UNISONO_OUTSIDE void agree(GroupCore& world, UpdateSums& sums, Call (*of_parts)()) override;
 
 private:
@@ -151,11 +151,6 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-UNISONO_DEFINITION void PlainTotals::add(UpdateSums& sums, const Share& share, double loss) {
-    sums.divisor += share.divisor;
-    sums.loss += share.multiplier * loss;
-}
 
 UNISONO_DEFINITION void PlainTotals::agree(GroupCore& world, UpdateSums& sums, Call (*of_parts)()) {
     if (world.size() == 1) return;

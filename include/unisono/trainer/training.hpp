@@ -65,12 +65,15 @@ public:
         auto pass = this->template make_pass<Model>(facts, last);
         this->pass_ = &pass;
         const double loss = call(model, batch, pass);
-        if constexpr (unisono::model<Model>) check_after_call(model, samples);
+        if constexpr (unisono::model<Model>) {
+            this->flat().check_in_place(model);
+            if (!model_on_device<Model> && !looked_) look_at_first(samples > 0);
+        }
         this->after_call(loss, last);
     }
 
-    /// As `add`, in a loop of the user's own: `facts` then speaks of the next replica that this rank
-    /// hosts, if there is one.
+    /// As `add`, in a loop of the user's own: `facts` then speaks of this rank's next replica, if
+    /// there is one.
     template <class Model, class Batch>
     void add_next(Model& model, const Batch& batch, PassFacts& facts) {
         const std::uint64_t next = facts.replica + static_cast<std::uint64_t>(this->workers());
@@ -94,25 +97,19 @@ private:
         return static_cast<double>(model(batch, pass));
     }
 
-    /// Checks after a call of the model that its memory has not moved. After the first call on rank
-    /// 0, warns if all gradients are zero.
-    template <class Model>
-    void check_after_call(Model& model, double samples) {
-        this->flat().check_in_place(model);
-        if constexpr (!model_on_device<Model>) {
-            if (group_->rank() != 0 || this->applied() != 0 || !(samples > 0) || std::exchange(looked_, true) ||
-                this->has_started())
-                return;
-            if (this->flat().any_gradient()) return;
-            const std::string text = concat({"unisono: warning: the model's first call left all ", this->flat().count(),
-                                             " elements of gradients() at zero (on rank 0); expected that model(batch, "
-                                             "pass) adds the gradient there\n"});
-            static_cast<void>(std::fputs(text.c_str(), stderr));
-        }
+    /// After the first call with samples on rank 0: warns if all gradients are zero.
+    [[gnu::cold]] void look_at_first(bool has_samples) {
+        const bool may_look = group_->rank() == 0 && this->applied() == 0;
+        looked_ = has_samples || !may_look;
+        if (!may_look || !has_samples || this->has_started() || this->flat().any_gradient()) return;
+        const std::string text = concat({"unisono: warning: the model's first call left all ", this->flat().count(),
+                                         " elements of gradients() at zero (on rank 0); expected that model(batch, "
+                                         "pass) adds the gradient there\n"});
+        static_cast<void>(std::fputs(text.c_str(), stderr));
     }
 
     World* group_;
-    bool looked_ = false; ///< the gradients of the first call were checked
+    bool looked_ = false; ///< at the gradients of the first call
 };
 
 /// The training of a trainer. Few policies change this type, so trainers with different policies

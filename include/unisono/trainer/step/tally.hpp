@@ -160,8 +160,11 @@ UNISONO_DEFINITION void Tally::begin() {
 
 UNISONO_DEFINITION void Tally::add(const MicroBatchFacts& micro, const Share& share, double loss, bool counted) {
     if (facts_->needs_tokens && !counted) untold_ = true;
-    const bool counts = share.multiplier != 0; // a loss of weight 0 may be 0 / 0
-    totals_->add(sums_, share, counts ? loss : 0);
+    const bool counts = share.multiplier != 0;
+    const double counted_loss = counts ? loss : 0; // a loss of weight 0 may be 0 / 0
+    sums_.divisor += share.divisor;
+    sums_.loss += share.multiplier * counted_loss;
+    totals_->add(share, counted_loss);
     sums_.micro_batches += 1;
     sums_.samples += micro.samples;
     if (micro.tokens != 0)
@@ -176,11 +179,11 @@ UNISONO_DEFINITION Verdict Tally::agree(bool alone) {
     if (!alone || world_->size() == 1) totals_->agree(*world_, sums_, parts_.order());
     if (sums_.offenders > 0 && !alone) agree_on_offence(*world_, offence_);
     const bool in_gradient = sums_.offenders > 0 && !offence_.loss;
-    const auto [offenders, in_gradients, large] =
-        parts_.sum(std::array{sums_.offenders, in_gradient ? 1.0 : 0.0, sums_.large});
-    in_gradients_ = in_gradients > 0;
-    large_ = large_ || large > 0;
-    if (offenders > 0) {
+    std::array<double, 3> found = {sums_.offenders, in_gradient ? 1.0 : 0.0, sums_.large};
+    parts_.sum(found);
+    in_gradients_ = found[1] > 0;
+    large_ = large_ || found[2] > 0;
+    if (found[0] > 0) {
         if (offence_.rank < 0) offence_ = {.rank = 0, .parameter = 0, .loss = true, .elsewhere = true};
         return Verdict::skip;
     }
@@ -188,7 +191,7 @@ UNISONO_DEFINITION Verdict Tally::agree(bool alone) {
     return Verdict::commit;
 }
 
-UNISONO_DEFINITION bool Tally::agree_on_sums(std::size_t first, bool differ) {
+[[gnu::cold]] UNISONO_DEFINITION bool Tally::agree_on_sums(std::size_t first, bool differ) {
     if (differ) {
         const std::array<std::uint64_t, 1> mine = {first};
         List<std::uint64_t> all(static_cast<std::size_t>(world_->size()));
@@ -196,7 +199,9 @@ UNISONO_DEFINITION bool Tally::agree_on_sums(std::size_t first, bool differ) {
         for (const std::uint64_t one : all) first = std::min<std::size_t>(first, one);
     }
     const bool here = first != no_offender;
-    if (parts_.sum(std::array{here ? 1.0 : 0.0})[0] == 0) return true;
+    double offenders = here ? 1 : 0;
+    parts_.sum({&offenders, 1});
+    if (offenders == 0) return true;
     note_sum(here ? first : 0);
     offence_.elsewhere = !here;
     return false;

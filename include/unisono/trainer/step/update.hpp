@@ -462,7 +462,9 @@ double Update<T>::measure_norm(double scale) {
     });
     squares_->finish();
     if (owned_slices_->cut()) squares_->agree(*world_);
-    return detail::root_of(tally_.parts().sum(std::array{squares_->value()})[0]) * scale;
+    double sum = squares_->value();
+    tally_.parts().sum({&sum, 1});
+    return detail::root_of(sum) * scale;
 }
 
 } // namespace detail

@@ -75,9 +75,9 @@ class UpdatePolicies : public UntypedUpdatePolicies {
 public:
     /// Lets the guard look, as Kernels::look. `offender`: an index in `gradient`.
     [[nodiscard]] virtual Findings inspect(const T* gradient, std::size_t count, std::size_t flat, int large) const = 0;
-    /// Clips, and runs the optimizer. `zeroes`: then sets the gradients to zero.
-    virtual void update(const OptimizerSlice<T>& state, T* parameters, T* gradients, const OptimizerStep& step,
-                        bool zeroes = false) const = 0;
+    /// Clips, and runs the optimizer.
+    virtual void update(const OptimizerSlice<T>& state, T* parameters, T* gradients,
+                        const OptimizerStep& step) const = 0;
 
 protected:
     using UntypedUpdatePolicies::UntypedUpdatePolicies;
@@ -106,10 +106,8 @@ public:
     [[nodiscard]] Findings inspect(const T* gradient, std::size_t count, std::size_t flat, int large) const override {
         return kernels_->inspect(of_->guard, gradient, count, flat, large);
     }
-    void update(const OptimizerSlice<T>& state, T* parameters, T* gradients, const OptimizerStep& step,
-                bool zeroes) const override {
+    void update(const OptimizerSlice<T>& state, T* parameters, T* gradients, const OptimizerStep& step) const override {
         kernels_->update(of_->optimizer, of_->clipping, state, parameters, gradients, step);
-        if (zeroes) kernels_->zero(gradients, state.count);
     }
 
 private:

@@ -259,7 +259,8 @@ void WholeStore<T>::update_owned(const OptimizerStep& step) {
             kernels_->in_chunks(stretch.parameters, stretch.count, [&](std::size_t at, std::size_t n) {
                 const Stretch<T> chunk{stretch.flat + at, n, stretch.parameters + at, gradients + at};
                 if (takes) take(chunk);
-                policies_->update(this->state().slice(state + at, n), chunk.parameters, chunk.gradients, step, zeroes);
+                policies_->update(this->state().slice(state + at, n), chunk.parameters, chunk.gradients, step);
+                if (zeroes) kernels_->zero(chunk.gradients, n);
                 way_->put(chunk);
             });
             state += stretch.count;
