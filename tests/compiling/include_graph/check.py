@@ -60,7 +60,7 @@ PUBLIC_FOR_EXTENSIONS = [UMBRELLA, *BASE_ENTRANCES, "c.h", "join.hpp"]
 # An extension includes no other by accident -> those on which it is built.
 BUILT_ON = {
     "automatic": ["device", "laboratory"],
-    "cuda": ["launch", "network"],
+    "cuda": ["device", "launch", "network"],
     "device": ["master_weights"],
     "device_library": ["cuda", "device", "thrust"],
     "elastic": ["hosts", "launch", "network", "simulated", "tcp"],

@@ -48,12 +48,6 @@ Grid grid_of_images(const char* who, const NarrowGrid& grid, std::size_t found, 
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-struct Lesser {
-    template <class V>
-    UNISONO_INLINE V operator()(V a, V b) const {
-        return b < a ? b : a;
-    }
-};
 struct Greater {
     template <class V>
     UNISONO_INLINE V operator()(V a, V b) const {
@@ -90,23 +84,6 @@ UNISONO_INLINE GridBits<T> bits_of(const T& value) {
     if constexpr (sizeof(T) == 2) return value.bits;
     else return std::bit_cast<GridBits<T>>(value);
 }
-
-/// Reductions of one array: `Value` has `of(x, i)`, the value of element i.
-template <class T, class Value>
-struct FoldElement : Value {
-    const T* x;
-
-    FoldElement(const T* from, const Value& value) : Value(value), x(from) {}
-    UNISONO_INLINE auto operator()(std::size_t i) const { return this->of(x[i], i); }
-};
-
-struct NonFiniteAt {
-    template <class T>
-    UNISONO_INLINE std::size_t of(const T& x, std::size_t i) const {
-        constexpr auto mask = Exponent<T>::mask;
-        return (bits_of(x) & mask) == mask ? i : npos;
-    }
-};
 
 template <class T>
 struct FillElement {
@@ -172,7 +149,7 @@ struct NoteMagnitudes {
 
 struct MagnitudeBits {
     template <class T>
-    UNISONO_INLINE GridBits<T> of(const T& x, std::size_t = 0) const {
+    UNISONO_INLINE GridBits<T> of(const T& x) const {
         return static_cast<GridBits<T>>(bits_of(x) & FindLargest<T>::magnitude);
     }
 };
@@ -202,23 +179,6 @@ struct MarkedImage {
         return magnitude <= most ? one : image_mark<Integer>;
     }
     UNISONO_INLINE Integer sum(Integer a, Integer b) const { return add_images(a, b); }
-};
-
-/// Images of elements, with marks. A reduction to the greatest magnitude. It also writes: Thrust's
-/// reductions compute each element once.
-template <class T, class Integer, bool Add>
-struct ImageElement {
-    Integer* image;
-    const T* x;
-    MarkedImage<T, Integer> formula;
-
-    UNISONO_INLINE GridBits<T> operator()(std::size_t i) const {
-        const GridBits<T> magnitude = MagnitudeBits{}.of(x[i]);
-        const Integer one = formula(x[i], magnitude);
-        if constexpr (Add) image[i] = formula.sum(image[i], one);
-        else image[i] = one;
-        return magnitude;
-    }
 };
 
 #if defined(__CUDA_ARCH__)
@@ -303,13 +263,6 @@ struct NoteMarked {
     }
 };
 
-struct MarkedAt {
-    template <class Integer>
-    UNISONO_INLINE std::size_t of(const Integer& image, std::size_t i) const {
-        return is_marked(image) ? i : npos;
-    }
-};
-
 /// 128 bits, as in `SquareSum`.
 struct WideCount {
     std::uint64_t high = 0;
@@ -329,7 +282,7 @@ struct SquareImage {
     UNISONO_INLINE explicit SquareImage(std::int32_t exponent)
         : bits(magic_bits(2 * exponent)), magic(std::bit_cast<double>(bits)) {}
     template <class T>
-    UNISONO_INLINE WideCount of(const T& x, std::size_t = 0) const {
+    UNISONO_INLINE WideCount of(const T& x) const {
         const double one = grid_wide(x);
         return {0, std::bit_cast<std::uint64_t>(__builtin_fma(one, one, magic)) - bits};
     }

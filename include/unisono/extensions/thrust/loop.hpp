@@ -5,9 +5,9 @@
 /// GPU (packs.hpp), and elsewhere by tiles, each a loop as on the host.
 ///
 /// A *body* is a plain value with `operator()(std::size_t i) const`, marked UNISONO_INLINE: it
-/// computes element i in place, or returns a value of it for a reduction; its members for a GPU are
-/// those of packs.hpp, and `packed()` is true if its arrays are aligned to packs. Bodies
-/// hold pointers into memory of the policy's system.
+/// computes element i in place; its members for a GPU are those of packs.hpp, and `packed()` is
+/// true if its arrays are aligned to packs. Bodies hold pointers into memory of the policy's
+/// system.
 
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/arithmetic/vectorised.hpp"
@@ -29,7 +29,6 @@ linking the CMake target unisono::thrust adds it"
 #include <thrust/execution_policy.h>
 #include <thrust/for_each.h>
 #include <thrust/iterator/counting_iterator.h>
-#include <thrust/transform_reduce.h>
 #include <thrust/version.h>
 #include <type_traits>
 #include <utility>
@@ -65,22 +64,6 @@ struct TileLoop {
         const Body body(each); // a copy, as in apply_loop
         UNISONO_ELEMENTWISE
         for (std::size_t i = begin; i < end; ++i) body(i);
-    }
-};
-
-template <class Body, class Op, class Value>
-struct TileFold {
-    const Body& each;
-    const Op& op;
-    std::size_t begin;
-    std::size_t end;
-    Value* result;
-    UNISONO_INLINE void operator()() const {
-        const Body body(each);
-        const Op operation(op);
-        Value value = body(begin);
-        for (std::size_t i = begin + 1; i < end; ++i) value = operation(value, body(i));
-        *result = value;
     }
 };
 
@@ -127,19 +110,6 @@ struct ShareTile {
     }
 };
 
-template <class Body, class Op, class Value>
-struct FoldTile {
-    Body body;
-    Op op;
-    std::size_t count;
-    Value operator()(std::size_t index) const {
-        const Tile tile(index, count);
-        Value value{};
-        vectorised(best_instruction_set(), TileFold<Body, Op, Value>{body, op, tile.begin, tile.end, &value});
-        return value;
-    }
-};
-
 constexpr std::size_t tiles_of(std::size_t count) {
     return count / tile_elements + (count % tile_elements != 0 ? 1 : 0);
 }
@@ -168,18 +138,6 @@ void thrust_shares(const Policy& policy, std::size_t count, const Body& body) {
         const RunShare<Body> run(body, count, body.packed());
         thrust_indices(policy, run.threads, run);
     } else thrust_indices(policy, tiles_of(count), ShareTile<Body>{body, count});
-}
-
-/// body(0) op body(1) op ..., in the grouping and order of the system: `op` must be associative and
-/// commutative, `none` its neutral value. Waits for the result. For the host's systems: on a GPU
-/// Thrust would allocate in each call.
-template <class Value, class Policy, class Body, class Op>
-    requires(!runs_on_gpu<Policy>)
-Value thrust_fold(const Policy& policy, std::size_t count, const Body& body, Value none, const Op& op) {
-    if (count == 0) return none;
-    const thrust::counting_iterator<std::size_t> first(0);
-    return thrust::transform_reduce(policy, first, first + static_cast<std::ptrdiff_t>(tiles_of(count)),
-                                    FoldTile<Body, Op, Value>{body, op, count}, none, op);
 }
 
 template <std::size_t Index, class T>

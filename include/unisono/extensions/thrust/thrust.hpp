@@ -15,18 +15,18 @@
 ///
 /// The policy determines how a call is enqueued; a function that returns a number waits for it. On
 /// a GPU the first such call of an object allocates 32 bytes there and 32 pinned ones, which the
-/// object keeps; no other call allocates. On the host's systems Thrust allocates in such calls.
-/// Thrust throws errors of the device as thrust::system_error. nvcc: needs
-/// --expt-relaxed-constexpr; -ftz=true (a part of --use_fast_math) turns subnormal numbers into
-/// zero, and so changes the bits; the rest of --use_fast_math changes nothing here.
+/// object keeps; no other call allocates. Thrust throws errors of the device as
+/// thrust::system_error. nvcc: needs --expt-relaxed-constexpr; -ftz=true (a part of
+/// --use_fast_math) turns subnormal numbers into zero, and so changes the bits; the rest of
+/// --use_fast_math changes nothing here.
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/arithmetic/arithmetic.hpp"
 #include "unisono/arithmetic/narrow_grid.hpp"
 #include "unisono/arithmetic/square_sum.hpp"
+#include "unisono/extensions/device/answers.hpp"
 #include "unisono/extensions/thrust/combine.hpp"
 #include "unisono/extensions/thrust/elements.hpp"
-#include "unisono/extensions/thrust/folds.hpp"
 #include "unisono/extensions/thrust/loop.hpp"
 #if defined(__CUDACC__)
 #include "unisono/extensions/cuda/answers.hpp"
@@ -57,10 +57,10 @@ namespace detail {
 #if defined(__CUDACC__)
 /// The functions that return a number.
 template <class Kernels, class Policy>
-using ThrustAnswers = std::conditional_t<runs_on_gpu<Policy>, DeviceAnswers<Kernels>, ThrustFolds<Kernels>>;
+using ThrustAnswers = std::conditional_t<runs_on_gpu<Policy>, DeviceAnswers<Kernels>, Answers<Kernels, AnswersAtOnce>>;
 #else
 template <class Kernels, class Policy>
-using ThrustAnswers = ThrustFolds<Kernels>;
+using ThrustAnswers = Answers<Kernels, AnswersAtOnce>;
 #endif
 
 } // namespace detail
