@@ -6,7 +6,7 @@
 /// (extensions/device/stream_steps.hpp) knows schedules; code that runs them
 /// (extensions/nccl/device.hpp) knows a library.
 ///
-/// Laws of a transport that `streams`
+/// Laws of `stream_device()` of a transport that `enqueues`
 /// - `begin_program(group)` returns a number and `program(number)` the empty list to fill;
 ///   `submit(number)` hands it over. Programs of all groups run one after the other, in the order
 ///   of submission.

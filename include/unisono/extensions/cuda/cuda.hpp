@@ -155,7 +155,7 @@ public:
     [[nodiscard]] bool is_quiet() const { return marks_ == 0; }
 
     void order_puts() { follow_all_of(out_.get(), back_.get()); }
-    void follow_puts(cudaStream_t stream) { follow_all_of(back_.get(), stream); }
+    void follow_puts(void* stream) { follow_all_of(back_.get(), static_cast<cudaStream_t>(stream)); }
 
     [[nodiscard]] Awaited take_awaited() { return std::exchange(awaited_, {}); }
     [[nodiscard]] bool reached(Awaited& awaited) {
@@ -256,19 +256,6 @@ public:
     [[nodiscard]] std::unique_ptr<detail::TransportExecutor> transport_executor() override {
         return detail::transport_executor_for(*this);
     }
-
-    // --- copies: see extensions/device/bounced_lanes.hpp -----------------------------------------
-
-    [[nodiscard]] detail::DeviceBlock take_block(std::size_t bytes) { return device_->take_block(bytes, false, true); }
-    void fetch(std::byte* to, const std::byte* from, std::size_t bytes) { device_->fetch(to, from, bytes); }
-    void put(std::byte* to, const std::byte* from, std::size_t bytes) { device_->put(to, from, bytes); }
-    [[nodiscard]] std::uint32_t mark(bool outward) { return device_->mark(outward); }
-    [[nodiscard]] bool passed(std::uint32_t mark) { return device_->passed(mark); }
-    void order_puts() { device_->order_puts(); }
-    void follow_puts(void* other) { device_->follow_puts(static_cast<cudaStream_t>(other)); }
-    [[nodiscard]] auto take_awaited() { return device_->take_awaited(); }
-    [[nodiscard]] bool reached(detail::CudaCopies::Awaited& awaited) { return device_->reached(awaited); }
-    void note(const Fault& fault) { device_->note(fault); }
 
     /// The world of processes that share this control plane, which then belongs to the world.
     /// Collective. Errors, the same on all ranks: refused, as above; those of the network's `join`.

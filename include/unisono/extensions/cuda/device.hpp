@@ -301,7 +301,9 @@ public:
         if (other != device_->stream()) device_->wait_for(static_cast<cudaStream_t>(other));
     }
 
-    void give_block(const DeviceBlock& block) { device_->give_block(block); }
+    /// The object that runs the transport's own work on the device: see transport/stream_call.hpp
+    /// and extensions/device/bounced_lanes.hpp.
+    [[nodiscard]] Device& stream_device() const { return *device_; }
 
     // --- for an elastic world: see extensions/elastic/memory.hpp ---
 

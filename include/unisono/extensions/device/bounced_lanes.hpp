@@ -6,8 +6,9 @@
 /// from the device and lane k - 1 goes back. So all properties of the executor for host memory
 /// hold: any schedule, any operation, signatures, deadlines, diagnosis, and the bits.
 ///
-/// A transport `through_host` has, beside what transport/stream_call.hpp says of streams:
-/// - `take_block(bytes)`, `give_block(block)`: pinned memory at `block.pinned`, kept and reused;
+/// A transport `through_host` has a `stream_device()` with
+/// - `take_block(bytes, false, true)`, `give_block(block)`: pinned memory at `block.pinned`, kept
+///   and reused;
 /// - `fetch(to, from, bytes)` and `put(to, from, bytes)` enqueue a copy from and to the device,
 ///   each kind in its own order; `mark(outward)` marks the copies of a kind that are enqueued so
 ///   far, and `passed(mark)` is true once, when they have finished;
@@ -91,7 +92,7 @@ inline void weigh(const OperationState& operation, const LaneState& lane,
 template <through_host_transport Transport>
 class TransportExecutorOf<Transport> final : public TransportExecutor {
 public:
-    explicit TransportExecutorOf(Transport& transport) : transport_(transport) {}
+    explicit TransportExecutorOf(Transport& transport) : device_(transport.stream_device()) {}
 
     /// Begins an operation that has been cut. It starts to copy when all operations before it have
     /// fetched all their data. So streams that it waits for hold up no other operation, and pinned
@@ -107,7 +108,7 @@ public:
             if (run.from.bytes != 0) run.to.bytes = 0; // the root has its data
         }
         run.lanes = operation.lanes;
-        run.awaited = transport_.take_awaited();
+        run.awaited = device_.take_awaited();
         operation.bounce = bounce_sizes_of(operation, group);
         request.input = nullptr;
         request.output = nullptr;
@@ -124,14 +125,14 @@ public:
             fetch(operation, run, lane, piece);
             return piece.phase == Phase::here && is_here(operation, lane);
         case Phase::comes:
-            if (!transport_.passed(piece.mark)) return false;
+            if (!device_.passed(piece.mark)) return false;
             weigh(operation, lane, operation.request.stream.weigh, operation.request.stream.weight);
             piece.phase = Phase::here;
             return is_here(operation, lane);
         case Phase::here: return true;
         case Phase::goes: break;
         }
-        if (piece.marked && !transport_.passed(piece.mark)) return false;
+        if (piece.marked && !device_.passed(piece.mark)) return false;
         piece.marked = false;
         piece.phase = Phase::waits;
         ++operation.lanes_done;
@@ -153,15 +154,15 @@ public:
         weigh(operation, lane, operation.request.stream.divide, operation.request.stream.divisor);
         for_each_piece(operation, lane, schedule::Buffer::output,
                        [&](std::size_t bounced, std::size_t at, std::size_t n) {
-                           transport_.put(run.to.data + at, operation.request.output + bounced, n);
+                           device_.put(run.to.data + at, operation.request.output + bounced, n);
                        });
-        piece.mark = transport_.mark(false);
+        piece.mark = device_.mark(false);
     }
 
     void end(OperationState& operation) override {
         if (!operation.request.stream.through_host) return;
         Run& run = runs_[operation.number];
-        for (const auto& block : run.blocks) transport_.give_block(block);
+        for (const auto& block : run.blocks) device_.give_block(block);
         run = {};
         for (std::size_t i = 0; i < waiting_.size(); ++i) {
             if (waiting_[i] != operation.number) continue;
@@ -177,14 +178,15 @@ public:
             refuse_input("then: the operation's data are on the host; expected memory of a device");
         if (operation.done) return true;
         if (runs_[operation.number].gone != operation.lanes) return false;
-        transport_.follow_puts(stream);
+        device_.follow_puts(stream);
         return true;
     }
 
 private:
     using Buffer = schedule::Buffer;
-    using Awaited = decltype(std::declval<Transport&>().take_awaited());
-    using Block = decltype(std::declval<Transport&>().take_block(0));
+    using Device = std::remove_reference_t<decltype(std::declval<Transport&>().stream_device())>;
+    using Awaited = decltype(std::declval<Device&>().take_awaited());
+    using Block = decltype(std::declval<Device&>().take_block(0, false, true));
 
     enum class Phase : std::uint8_t { waits, comes, here, goes };
     struct Piece {
@@ -227,21 +229,21 @@ private:
             if (!before.begun || before.fetched != before.lanes || before.to.meets(run.from) || before.to.meets(run.to))
                 return false;
         }
-        if (!transport_.reached(run.awaited)) return false;
+        if (!device_.reached(run.awaited)) return false;
         const std::size_t slot_bytes = std::size_t{operation.slots_used} * operation.request.element_bytes;
         try {
             if (run.in_place || run.to.bytes != 0)
-                run.blocks[1] = transport_.take_block(operation.bounce.output * slot_bytes);
+                run.blocks[1] = device_.take_block(operation.bounce.output * slot_bytes, false, true);
             if (!run.in_place && run.from.bytes != 0)
-                run.blocks[0] = transport_.take_block(operation.bounce.input * slot_bytes);
+                run.blocks[0] = device_.take_block(operation.bounce.input * slot_bytes, false, true);
         } catch (const error& refused) {
-            transport_.note(refused.why());
+            device_.note(refused.why());
             return false;
         }
         operation.request.output = run.blocks[1].pinned;
         operation.request.input = run.in_place ? run.blocks[1].pinned : run.blocks[0].pinned;
         run.begun = true;
-        transport_.order_puts();
+        device_.order_puts();
         return true;
     }
 
@@ -263,13 +265,13 @@ private:
         auto* const data = const_cast<std::byte*>(operation.request.input); // pinned, and this rank's own
         const Buffer where = run.fetches_output ? Buffer::output : Buffer::input;
         for_each_piece(operation, lane, where, [&](std::size_t bounced, std::size_t at, std::size_t n) {
-            transport_.fetch(data + bounced, run.from.data + at, n);
+            device_.fetch(data + bounced, run.from.data + at, n);
         });
-        piece.mark = transport_.mark(true);
+        piece.mark = device_.mark(true);
         piece.phase = Phase::comes;
     }
 
-    Transport& transport_;
+    Device& device_;
     std::vector<Run> runs_;       ///< by operation
     List<std::uint32_t> waiting_; ///< operations in flight, in the order in which they were started
 };

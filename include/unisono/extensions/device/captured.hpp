@@ -75,7 +75,7 @@ public:
     [[nodiscard]] std::size_t operations() const { return graph_->programs(); }
 
 private:
-    using Graph = decltype(std::declval<Transport&>().end_capture());
+    using Graph = decltype(std::declval<Transport&>().stream_device().end_capture());
     template <enqueues T, class Body>
     friend Captured<T> capture(Group<T>& group, Body&& body);
 
@@ -107,20 +107,20 @@ template <enqueues Transport, class Body>
     try {
         {
             const auto entry = engine.enter();
-            transport.begin_capture();
+            transport.stream_device().begin_capture();
         }
         std::forward<Body>(body)();
         if (!engine.is_idle()) refuse_input("capture: the body ended while an operation of its own was in flight");
         const auto ended = [&] {
             const auto entry = engine.enter();
-            return transport.end_capture();
+            return transport.stream_device().end_capture();
         };
         Captured<Transport> made(group, ended());
         barrier(group); // all ranks have captured it
         return made;
     } catch (...) {
         const auto entry = engine.enter();
-        transport.drop_capture();
+        transport.stream_device().drop_capture();
         transport.abort({.code = ErrorCode::aborted,
                          .rank = transport.rank(),
                          .peer = -1,

@@ -214,8 +214,8 @@ template <element T, enqueues Transport>
             throw error(group.blame(ErrorCode::refused, static_cast<int>(rank), "allocate_windows",
                                     {"has no memory for ", bytes, " bytes", why.empty() ? "" : ": ", why}));
     }
-    transport.open_window(group.context().id, memory, bytes);
-    const auto is_open = [](void* of) { return static_cast<Transport*>(of)->window_is_open(); };
+    transport.stream_device().open_window(group.context().id, memory, bytes);
+    const auto is_open = [](void* of) { return static_cast<Transport*>(of)->stream_device().window_is_open(); };
     group.wait_for_devices("allocate_windows", "the windows of all ranks", is_open, &transport);
     return DeviceMemory<T>(std::move(memory), count);
 }

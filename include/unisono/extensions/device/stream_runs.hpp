@@ -20,7 +20,7 @@ namespace detail {
 template <enqueues Transport>
 class TransportExecutorOf<Transport> final : public TransportExecutor {
 public:
-    explicit TransportExecutorOf(Transport& transport) : transport_(transport) {}
+    explicit TransportExecutorOf(Transport& transport) : transport_(transport), device_(transport.stream_device()) {}
 
     [[nodiscard]] bool has_mode() const override { return true; }
     /// Makes the operation's program and submits it. Missing memory is the world's fault as well.
@@ -29,13 +29,13 @@ public:
         if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
         Run& run = runs_[operation.number];
         try {
-            run.program = transport_.begin_program(group.id);
-            StreamProgram& program = transport_.program(run.program);
+            run.program = device_.begin_program(group.id);
+            StreamProgram& program = device_.program(run.program);
             program.kernel = operation.request.stream.kernel;
             program.kernel_state = operation.request.reduction.state;
             program.weight = operation.request.stream.weight;
             write(group, operation.request, program, run);
-            transport_.submit(run.program); // first: the library's messages travel meanwhile
+            device_.submit(run.program); // first: the library's messages travel meanwhile
             check_now_and_then(group, operation);
         } catch (const error& refused) {
             Fault fault = refused.why();
@@ -46,7 +46,7 @@ public:
     }
 
     [[nodiscard]] bool done(OperationState& operation) override {
-        return !operation.is_transports_own() || transport_.program_done(runs_[operation.number].program);
+        return !operation.is_transports_own() || device_.program_done(runs_[operation.number].program);
     }
 
     /// Makes work that is enqueued later on `stream` wait for the operation; false if the operation
@@ -55,10 +55,10 @@ public:
         if (!operation.is_transports_own() || operation.request.stream.space != MemorySpace::device)
             refuse_input("then: the operation's data are on the host; expected memory of a device");
         if (operation.done) {
-            if (transport_.is_capturing()) transport_.follow_all(stream); // the stream takes part in the capture
+            if (device_.is_capturing()) device_.follow_all(stream); // the stream takes part in the capture
             return true;
         }
-        return transport_.follow_program(runs_[operation.number].program, stream);
+        return device_.follow_program(runs_[operation.number].program, stream);
     }
 
     /// Copies results to their destination.
@@ -66,20 +66,21 @@ public:
         if (!operation.is_transports_own()) return;
         const Run run = std::exchange(runs_[operation.number], {});
         if (run.from != nullptr) std::memcpy(run.to, run.from, run.bytes);
-        for (const DeviceBlockOf& block : run.blocks) transport_.give_block(block);
-        transport_.release_program(run.program);
+        for (const DeviceBlockOf& block : run.blocks) device_.give_block(block);
+        device_.release_program(run.program);
     }
     void finish(OperationState& operation, LaneState& lane) override { finish_round(operation, lane); }
 
     [[nodiscard]] bool has_groups() const override { return true; }
     void open_group(std::uint64_t parent, std::uint64_t id, int colour, int key) override {
-        transport_.open_group(parent, id, colour, key);
+        device_.open_group(parent, id, colour, key);
     }
-    [[nodiscard]] bool group_is_open() override { return transport_.group_is_open(); }
-    void close_group(std::uint64_t id) noexcept override { transport_.close_group(id); }
+    [[nodiscard]] bool group_is_open() override { return device_.group_is_open(); }
+    void close_group(std::uint64_t id) noexcept override { device_.close_group(id); }
 
 private:
-    using DeviceBlockOf = decltype(std::declval<Transport&>().take_block(0, false));
+    using Device = std::remove_reference_t<decltype(std::declval<Transport&>().stream_device())>;
+    using DeviceBlockOf = decltype(std::declval<Device&>().take_block(0, true, false));
     struct Run {
         std::uint32_t program = 0;
         DeviceBlockOf blocks[2] = {};    ///< of the pool
@@ -92,7 +93,7 @@ private:
     /// last check.
     void check_now_and_then(GroupContext& group, OperationState& operation) {
         const int every = transport_.check_every();
-        if (every == 1 || transport_.is_capturing() || operation.request.plan->rounds() == 0) return;
+        if (every == 1 || device_.is_capturing() || operation.request.plan->rounds() == 0) return;
         operation.signature = signature_of(operation); // it may have stood for others
         if (++group.unchecked == every) {
             operation.signature.schedule ^= std::exchange(group.unchecked_hash, 0);
@@ -109,16 +110,15 @@ private:
             program.add(StreamVerb::launch, static_cast<const std::byte*>(request.stream.graph), nullptr, 0);
             return;
         }
-        if (transport_.is_capturing() &&
-            (request.stream.space != MemorySpace::device || request.stream.plan != nullptr))
+        if (device_.is_capturing() && (request.stream.space != MemorySpace::device || request.stream.plan != nullptr))
             refuse_input("capture: found data on the host, or a schedule other than NativeSchedule; expected "
                          "NativeSchedule on memory of a device, since a graph does not keep the library's buffers");
         if (request.stream.space == MemorySpace::device) {
             if (request.stream.plan == nullptr)
                 return write_native(program, StreamShape(group, request), request, request.input, request.output);
             StreamRounds rounds(group, request);
-            run.blocks[0] = transport_.take_block(rounds.scratch_bytes(), false);
-            run.blocks[1] = transport_.take_block(rounds.landing_bytes(), false);
+            run.blocks[0] = device_.take_block(rounds.scratch_bytes(), true, false);
+            run.blocks[1] = device_.take_block(rounds.landing_bytes(), true, false);
             return rounds.write(program, run.blocks[0].device, run.blocks[1].device);
         }
         const StreamShape shape(group, request);
@@ -129,18 +129,18 @@ private:
         std::byte* in = nullptr;
         std::byte* out = nullptr;
         if (extents.input != 0) {
-            const bool direct = transport_.is_pinned(input, extents.input);
+            const bool direct = device_.pinned()->holds(input, extents.input);
             // Results come back through the same pinned memory if input and output are the same
             // memory.
-            run.blocks[0] = transport_.take_block(extents.input, !direct);
+            run.blocks[0] = device_.take_block(extents.input, true, !direct);
             in = run.blocks[0].device;
             if (!direct) std::memcpy(run.blocks[0].pinned, input, extents.input);
             program.add(StreamVerb::to_device, direct ? input : run.blocks[0].pinned, in, extents.input);
         }
         if (extents.output != 0) {
-            const bool direct = transport_.is_pinned(request.output, extents.output);
+            const bool direct = device_.pinned()->holds(request.output, extents.output);
             const bool again = in_place && extents.input != 0;
-            if (!again) run.blocks[1] = transport_.take_block(extents.output, !direct);
+            if (!again) run.blocks[1] = device_.take_block(extents.output, true, !direct);
             const DeviceBlockOf& block = run.blocks[again ? 0 : 1];
             out = block.device;
             write_native(program, shape, request, in, out);
@@ -156,6 +156,7 @@ private:
     }
 
     Transport& transport_;
+    Device& device_;
     std::vector<Run> runs_; ///< by the operation's number
 };
 

@@ -108,14 +108,14 @@ public:
 
     /// Makes later work on this stream wait for the program; false if the program is not enqueued
     /// yet.
-    [[nodiscard]] bool follow_program(std::uint32_t number, cudaStream_t stream) {
+    [[nodiscard]] bool follow_program(std::uint32_t number, void* stream) {
         Slot& slot = *slots_[number];
         if (slot.phase == Phase::waits) enqueue_waiting();
         if (slot.phase != Phase::enqueued && slot.phase != Phase::done) return false;
-        return follow(stream, slot.event.get());
+        return follow(static_cast<cudaStream_t>(stream), slot.event.get());
     }
     /// As `follow_program`, for all that was enqueued so far.
-    void follow_all(cudaStream_t stream) { follow_all_of(stream_.get(), stream); }
+    void follow_all(void* stream) { follow_all_of(stream_.get(), static_cast<cudaStream_t>(stream)); }
 
     void begin_capture() {
         const CudaDeviceGuard here(ordinal());
@@ -157,7 +157,7 @@ public:
     /// Begins to register memory together with all ranks of a group. `window_is_open` tells when
     /// that is done, and `has_window` whether NCCL made a window of it.
     void open_window(std::uint64_t group, std::shared_ptr<std::byte> memory, std::size_t bytes) {
-        window_ = {.group = group, .memory = std::move(memory), .bytes = bytes};
+        window_ = {.group = group, .memory = std::move(memory), .bytes = bytes == 0 ? 1 : bytes};
     }
     [[nodiscard]] bool window_is_open() {
         pump();

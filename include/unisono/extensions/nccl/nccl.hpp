@@ -158,47 +158,13 @@ public:
         detail::check_nccl(ncclMemAlloc(&made, bytes == 0 ? 1 : bytes), "ncclMemAlloc");
         return {static_cast<std::byte*>(made), [](std::byte* one) { static_cast<void>(ncclMemFree(one)); }};
     }
-    void open_window(std::uint64_t group, std::shared_ptr<std::byte> memory, std::size_t bytes) {
-        device_->open_window(group, std::move(memory), bytes == 0 ? 1 : bytes);
-    }
-    [[nodiscard]] bool window_is_open() { return device_->window_is_open(); }
+
+    /// True if the memory of `allocate_windows` became a window of NCCL's.
     [[nodiscard]] bool has_window(std::uint64_t group) { return device_->has_window(group); }
-
-    // --- programs and groups: see transport/stream_call.hpp --------------------------------------
-
-    [[nodiscard]] std::uint32_t begin_program(std::uint64_t group) { return device_->begin_program(group); }
-    [[nodiscard]] detail::StreamProgram& program(std::uint32_t number) { return device_->program(number); }
-    void submit(std::uint32_t number) { device_->submit(number); }
-    [[nodiscard]] bool program_done(std::uint32_t number) const { return device_->program_done(number); }
-    void release_program(std::uint32_t number) { device_->release_program(number); }
-
-    [[nodiscard]] bool follow_program(std::uint32_t number, void* stream) {
-        return device_->follow_program(number, static_cast<cudaStream_t>(stream));
-    }
-    void follow_all(void* stream) { device_->follow_all(static_cast<cudaStream_t>(stream)); }
-    void begin_capture() { device_->begin_capture(); }
-    [[nodiscard]] std::shared_ptr<detail::CudaGraph> end_capture() { return device_->end_capture(); }
-    void drop_capture() { device_->drop_capture(); }
-    [[nodiscard]] bool is_capturing() const { return device_->is_capturing(); }
-
-    /// Buffers of this transport: on the device, and also pinned on the host if `with_pinned`.
-    /// Errors: refused.
-    [[nodiscard]] detail::DeviceBlock take_block(std::size_t bytes, bool with_pinned) {
-        return device_->take_block(bytes, true, with_pinned);
-    }
-    /// True if the device copies directly from and to this memory.
-    [[nodiscard]] bool is_pinned(const std::byte* data, std::size_t bytes) const {
-        return device_->pinned()->holds(data, bytes);
-    }
 
     [[nodiscard]] std::unique_ptr<detail::TransportExecutor> transport_executor() override {
         return detail::transport_executor_for(*this);
     }
-    void open_group(std::uint64_t parent, std::uint64_t id, int colour, int key) {
-        device_->open_group(parent, id, colour, key);
-    }
-    [[nodiscard]] bool group_is_open() { return device_->group_is_open(); }
-    void close_group(std::uint64_t id) { device_->close_group(id); }
 
     /// The world of processes that share this control plane, which then belongs to the world.
     /// Collective. Errors, the same on all ranks: refused, as above, or by NCCL.
