@@ -259,8 +259,8 @@ BOOST_AUTO_TEST_CASE(adasum_is_its_formula) {
 }
 
 BOOST_AUTO_TEST_CASE(numbers_of_8_bits) {
-    const auto e4m3 = un::detail::Fp8Codec::of(un::Fp8Format::e4m3),
-               e5m2 = un::detail::Fp8Codec::of(un::Fp8Format::e5m2);
+    const auto e4m3 = un::detail::Fp8Digits::of(un::Fp8Format::e4m3),
+               e5m2 = un::detail::Fp8Digits::of(un::Fp8Format::e5m2);
     BOOST_TEST(e4m3.number(0x7e) == 448.0f);
     BOOST_TEST(e4m3.number(0x01) == 0x1p-9f);
     BOOST_TEST(e4m3.number(0x08) == 0x1p-6f);
@@ -273,6 +273,7 @@ BOOST_AUTO_TEST_CASE(numbers_of_8_bits) {
              ++code) { // a number of the format stays, any other becomes the nearest one
             const float own = format.number(code);
             BOOST_TEST(format.code(own) == code);
+            BOOST_TEST(format.number(format.code(-own)) == -own);
             if (code == format.largest) break;
             const float next = format.number(code + 1), middle = own / 2 + next / 2;
             BOOST_TEST(own < next);

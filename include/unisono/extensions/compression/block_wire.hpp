@@ -14,8 +14,11 @@
 #include "unisono/layout/owners.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -43,6 +46,55 @@ float narrowed(T value) {
     if constexpr (sizeof(T) > sizeof(float)) return cut_to(largest_scaled, value);
     else return value;
 }
+
+/// A block on the wire: its scale, a float, and one byte per element, whose number times the scale
+/// is the element. The block's largest magnitude maps to the largest number. NaN or infinity in a
+/// block make the scale NaN. `Digits` has
+/// - `top()`: the largest number;
+/// - `code(x)`: the code, an integer, of the number that is nearest to x;
+/// - `number(code)`;
+/// - `read(byte)`: the code of which a byte is the lowest bits.
+template <class Digits>
+struct ScaledCodec {
+    Digits digits = {};
+
+    [[nodiscard]] static std::size_t bytes(std::size_t count) { return sizeof(float) + count; }
+
+    template <class T>
+    void encode(const T* values, T* left, std::size_t count, std::byte* wire) const {
+        float largest = 0;
+        bool finite = true;
+        for (std::size_t i = 0; i < count; ++i) {
+            const T wanted = left == nullptr ? values[i] : values[i] + left[i];
+            largest = std::max(largest, std::abs(narrowed(wanted)));
+            finite = finite && is_finite(wanted);
+        }
+        largest = std::min(largest, largest_scaled);
+        if (largest < smallest_scaled) largest = 0; // its inverse might overflow
+        const float top = digits.top();
+        const float scale = finite ? largest / top : std::bit_cast<float>(0x7fc00000u);
+        const float inverse = largest > 0 && finite ? top / largest : 0;
+        std::memcpy(wire, &scale, sizeof scale);
+        std::byte* const to = wire + sizeof scale;
+        for (std::size_t i = 0; i < count; ++i) {
+            const T wanted = left == nullptr ? values[i] : values[i] + left[i];
+            const int code = digits.code(finite ? narrowed(wanted) * inverse : 0);
+            to[i] = static_cast<std::byte>(code);
+            if (left != nullptr) left[i] = finite ? wanted - static_cast<T>(digits.number(code) * scale) : T{};
+        }
+    }
+
+    template <bool Adds, class T>
+    void decode(const std::byte* wire, std::size_t count, T* values) const {
+        float scale = 0;
+        std::memcpy(&scale, wire, sizeof scale);
+        for (std::size_t i = 0; i < count; ++i) {
+            const auto sent = static_cast<T>(digits.number(digits.read(wire[sizeof scale + i])) * scale);
+            if constexpr (Adds) values[i] += sent;
+            else values[i] = sent;
+        }
+    }
+};
 
 /// The run of a policy that sends blocks of `policy.block` elements in a format of its own,
 /// `policy.codec()`. Each rank sums a slice of every bucket, in the elements' type and in rank

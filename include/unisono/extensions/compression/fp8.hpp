@@ -3,18 +3,15 @@
 /// \file
 /// Gradients travel as 8-bit floating-point numbers, with a scale for each block.
 
-#include "unisono/arithmetic/scan.hpp"
 #include "unisono/compression/compression.hpp"
 #include "unisono/extensions/compression/block_wire.hpp"
 #include "unisono/layout/owners.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -28,73 +25,39 @@ enum class Fp8Format : std::uint8_t {
 
 namespace detail {
 
-/// A block on the wire: its scale, a float, and one byte per element with a sign and a number; the
-/// number times the scale is the element. The block's largest magnitude maps to the format's.
-/// Rounded to nearest, ties away from zero. The formats are those of Micikevicius et al. 2022. No
-/// byte means NaN: the scale is NaN instead.
-struct Fp8Codec {
+/// Floating-point numbers of 8 bits: a sign, an exponent and a mantissa. Rounded to nearest, ties
+/// away from zero. The formats are those of Micikevicius et al. 2022. No byte means NaN.
+struct Fp8Digits {
     int mantissa; ///< bits
     int bias;
     int largest; ///< the code of the largest number
 
-    [[nodiscard]] static Fp8Codec of(Fp8Format format) {
-        return format == Fp8Format::e4m3 ? Fp8Codec{3, 7, 0x7e} : Fp8Codec{2, 15, 0x7b};
+    [[nodiscard]] static Fp8Digits of(Fp8Format format) {
+        return format == Fp8Format::e4m3 ? Fp8Digits{3, 7, 0x7e} : Fp8Digits{2, 15, 0x7b};
     }
-    [[nodiscard]] static std::size_t bytes(std::size_t count) { return sizeof(float) + count; }
 
+    [[nodiscard]] float top() const { return magnitude(largest); }
+    [[nodiscard]] int code(float x) const {
+        const float size = std::abs(x);
+        const int exponent = std::max(static_cast<int>(std::bit_cast<std::uint32_t>(size) >> 23) - 127, 1 - bias);
+        const float scaled = size * power_of_two(mantissa - exponent); // 2^mantissa and more, if normal
+        // NOLINTNEXTLINE(bugprone-incorrect-roundings): it is not negative
+        const auto digits = static_cast<int>(scaled + 0.5f);
+        const int found = std::min(((exponent + bias - 1) << mantissa) + digits, largest);
+        return found | (x < 0 ? 0x80 : 0);
+    }
     [[nodiscard]] float number(int code) const {
+        const float found = magnitude(code & 0x7f);
+        return code > 0x7f ? -found : found;
+    }
+    [[nodiscard]] static int read(std::byte one) { return std::to_integer<int>(one); }
+
+private:
+    [[nodiscard]] float magnitude(int code) const {
         const int exponent = code >> mantissa;
         const int digits = (code & ((1 << mantissa) - 1)) + (exponent == 0 ? 0 : 1 << mantissa);
         return static_cast<float>(digits) * power_of_two(std::max(exponent, 1) - bias - mantissa);
     }
-    /// The code of a magnitude.
-    [[nodiscard]] int code(float x) const {
-        const int exponent = std::max(static_cast<int>(std::bit_cast<std::uint32_t>(x) >> 23) - 127, 1 - bias);
-        const float scaled = x * power_of_two(mantissa - exponent); // 2^mantissa and more, if normal
-        // NOLINTNEXTLINE(bugprone-incorrect-roundings): x is not negative
-        const auto digits = static_cast<int>(scaled + 0.5f);
-        return std::min(((exponent + bias - 1) << mantissa) + digits, largest);
-    }
-
-    template <class T>
-    void encode(const T* values, T* left, std::size_t count, std::byte* wire) const {
-        float most = 0;
-        bool finite = true;
-        for (std::size_t i = 0; i < count; ++i) {
-            const T wanted = left == nullptr ? values[i] : values[i] + left[i];
-            most = std::max(most, std::abs(narrowed(wanted)));
-            finite = finite && is_finite(wanted);
-        }
-        most = std::min(most, largest_scaled);
-        if (most < smallest_scaled) most = 0; // its inverse might overflow
-        const float top = number(largest);
-        const float scale = finite ? most / top : std::bit_cast<float>(0x7fc00000u);
-        const float inverse = most > 0 && finite ? top / most : 0;
-        std::memcpy(wire, &scale, sizeof scale);
-        std::byte* const to = wire + sizeof scale;
-        for (std::size_t i = 0; i < count; ++i) {
-            const T wanted = left == nullptr ? values[i] : values[i] + left[i];
-            const float x = finite ? narrowed(wanted) * inverse : 0;
-            const int found = code(std::abs(x));
-            to[i] = static_cast<std::byte>(found | (x < 0 ? 0x80 : 0));
-            const float sent = x < 0 ? -number(found) : number(found);
-            if (left != nullptr) left[i] = finite ? wanted - static_cast<T>(sent * scale) : T{};
-        }
-    }
-    template <bool Adds, class T>
-    void decode(const std::byte* wire, std::size_t count, T* values) const {
-        float scale = 0;
-        std::memcpy(&scale, wire, sizeof scale);
-        for (std::size_t i = 0; i < count; ++i) {
-            const auto byte = std::to_integer<int>(wire[sizeof scale + i]);
-            const float x = number(byte & 0x7f);
-            const auto sent = static_cast<T>((byte > 0x7f ? -x : x) * scale);
-            if constexpr (Adds) values[i] += sent;
-            else values[i] = sent;
-        }
-    }
-
-private:
     static float power_of_two(int exponent) { // -126 to 127
         return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23);
     }
@@ -119,7 +82,7 @@ struct Fp8Wire {
     static constexpr bool own_exchange = true;
     friend bool operator==(const Fp8Wire&, const Fp8Wire&) = default;
     void check() const { detail::check_block(name, block); }
-    [[nodiscard]] detail::Fp8Codec codec() const { return detail::Fp8Codec::of(format); }
+    [[nodiscard]] detail::ScaledCodec<detail::Fp8Digits> codec() const { return {detail::Fp8Digits::of(format)}; }
 
     template <class World, class T>
     using Run = detail::BlockRun<World, T, Fp8Wire>;
