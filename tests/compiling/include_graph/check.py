@@ -70,6 +70,7 @@ BUILT_ON = {
     "mpi": ["cuda", "launch", "network"],
     "nccl": ["cuda", "hosts", "launch", "tcp"],
     "network": ["device", "launch"],
+    "parallel": ["laboratory"],
     "reducers": ["automatic"],
     "simulated": ["laboratory"],
     "tcp": ["launch", "network"],

@@ -55,6 +55,10 @@ std::string said_of(const InThisOrder& schedule) {
     const un::PipelineReport report = un::verify_pipeline(schedule, 1, 3);
     return report.proven() ? "proven" : report.violations[0];
 }
+/// A schedule whose name would break a drawing without escapes.
+struct OddlyNamed : un::GPipe {
+    static constexpr std::string_view name = "a < b & \"c\"";
+};
 bool says(const std::string& text, const std::string& words) {
     if (text.find(words) != std::string::npos) return true;
     BOOST_TEST_MESSAGE(text);
@@ -198,6 +202,12 @@ BOOST_AUTO_TEST_CASE(a_drawing_has_every_piece_of_work) {
     BOOST_TEST(count("micro-batch 3 backward") == 4u);
     BOOST_TEST(count("bubble 11.1 %") == 1u);
     BOOST_TEST(svg.ends_with("</svg>\n"));
+}
+
+BOOST_AUTO_TEST_CASE(a_drawing_escapes_its_name) {
+    const std::string svg = un::draw_pipeline(OddlyNamed{}, 2, 2);
+    BOOST_TEST(says(svg, "a &lt; b &amp; &quot;c&quot;, 2 stages"));
+    BOOST_TEST(!says(svg, "a < b"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -7,6 +7,7 @@
 /// for up to about 16 ranks.
 
 #include "unisono/core/text.hpp"
+#include "unisono/extensions/laboratory/svg.hpp"
 #include "unisono/extensions/laboratory/verify/program.hpp"
 
 #include <string>
@@ -26,20 +27,8 @@ struct DrawOptions {
 
 namespace detail {
 
-inline std::string escape_xml(std::string_view text) {
-    std::string escaped;
-    for (const char c : text) {
-        switch (c) {
-        case '&': escaped += "&amp;"; break;
-        case '<': escaped += "&lt;"; break;
-        case '>': escaped += "&gt;"; break;
-        case '"': escaped += "&quot;"; break;
-        case '\'': escaped += "&apos;"; break;
-        default: escaped += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-        }
-    }
-    return escaped;
-}
+using unisono::detail::begin_svg;
+using unisono::detail::escape_xml;
 
 class Drawing {
 public:
@@ -49,22 +38,19 @@ public:
         const auto rounds = static_cast<int>(program_.most_rounds());
         const int width = left + (rounds < 2 ? 2 : rounds) * options_.column_px + 24;
         const int height = row(program_.world - 1) + options_.row_px + 44;
-        svg_ = concat({"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", number(width), "\" height=\"",
-                       number(height), "\" viewBox=\"0 0 ", number(width), " ", number(height), "\">\n", style(),
-                       "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n"});
-        const std::string rooted = program_.root == 0 ? "" : concat({", root ", number(program_.root)});
+        svg_ = head(width, height);
+        const std::string rooted = program_.root == 0 ? "" : concat({", root ", program_.root});
         text(16, 24, "title",
-             concat({program_.name, ", ", number(program_.world), program_.world == 1 ? " rank" : " ranks", rooted}));
+             concat({program_.name, ", ", program_.world, program_.world == 1 ? " rank" : " ranks", rooted}));
         for (int round = 0; round < rounds; ++round) {
-            text(column(round) + options_.column_px / 2, 48, "round", concat({"round ", number(round)}));
+            text(column(round) + options_.column_px / 2, 48, "round", concat({"round ", round}));
             if (round % 2 == 1)
-                svg_ += concat({"<rect class=\"odd\" x=\"", number(column(round)), "\" y=\"56\" width=\"",
-                                number(options_.column_px), "\" height=\"",
-                                number(row(program_.world - 1) - 56 + options_.row_px / 2), "\"/>\n"});
+                svg_ += concat({"<rect class=\"odd\" x=\"", column(round), "\" y=\"56\" width=\"", options_.column_px,
+                                "\" height=\"", row(program_.world - 1) - 56 + options_.row_px / 2, "\"/>\n"});
         }
         for (int rank = 0; rank < program_.world; ++rank) {
             line("rank", 76, row(rank), width - 16, row(rank));
-            text(16, row(rank) + 4, "name", concat({"rank ", number(rank)}));
+            text(16, row(rank) + 4, "name", concat({"rank ", rank}));
         }
         for (int rank = 0; rank < program_.world; ++rank)
             for (std::uint32_t round = 0; round < program_.at(rank).rounds; ++round) draw_round(rank, round);
@@ -75,23 +61,22 @@ public:
 
 private:
     static constexpr int left = 84;
-    static std::string number(int value) { return std::to_string(value); }
     [[nodiscard]] int row(int rank) const { return 76 + rank * options_.row_px; }
     [[nodiscard]] int column(int round) const { return left + round * options_.column_px; }
 
-    static std::string style() {
+    static std::string head(int width, int height) {
         return concat(
-            {"<style>text{font-family:sans-serif;font-size:11px;fill:#222}"
-             ".title{font-size:15px;font-weight:bold}.round{fill:#777;text-anchor:middle}"
-             ".label{text-anchor:middle;font-size:10px}.plate{fill:#fff;fill-opacity:0.9}"
-             ".paper{fill:#fff}.rank{stroke:#999;stroke-width:1}.odd{fill:#f4f5f7}"
-             ".send{stroke:#1f6fb4;stroke-width:1.5;fill:none}.combine{stroke:#c8461b;stroke-width:1.5;fill:none}"
-             ".read{stroke:#2c8a4b;stroke-width:1.2;stroke-dasharray:5 3;fill:none}"
-             ".write{stroke:#c8461b;stroke-width:1.2;stroke-dasharray:5 3;fill:none}"
-             ".mark{fill:#222}.sum{fill:#c8461b}.flag{fill:#7a3fa0}.wait{stroke:#7a3fa0;stroke-width:3}"
-             "</style>\n<defs>",
-             arrow_head("send", "#1f6fb4"), arrow_head("combine", "#c8461b"), arrow_head("read", "#2c8a4b"),
-             arrow_head("write", "#c8461b"), "</defs>\n"});
+            {begin_svg(
+                 width, height,
+                 ".round{fill:#777;text-anchor:middle}"
+                 ".label{text-anchor:middle;font-size:10px}.plate{fill:#fff;fill-opacity:0.9}"
+                 ".paper{fill:#fff}.rank{stroke:#999;stroke-width:1}.odd{fill:#f4f5f7}"
+                 ".send{stroke:#1f6fb4;stroke-width:1.5;fill:none}.combine{stroke:#c8461b;stroke-width:1.5;fill:none}"
+                 ".read{stroke:#2c8a4b;stroke-width:1.2;stroke-dasharray:5 3;fill:none}"
+                 ".write{stroke:#c8461b;stroke-width:1.2;stroke-dasharray:5 3;fill:none}"
+                 ".mark{fill:#222}.sum{fill:#c8461b}.flag{fill:#7a3fa0}.wait{stroke:#7a3fa0;stroke-width:3}"),
+             "<defs>", arrow_head("send", "#1f6fb4"), arrow_head("combine", "#c8461b"), arrow_head("read", "#2c8a4b"),
+             arrow_head("write", "#c8461b"), "</defs>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n"});
     }
     static std::string arrow_head(const std::string& kind, const std::string& colour) {
         return concat({"<marker id=\"", kind,
@@ -101,28 +86,26 @@ private:
     }
 
     void text(int x, int y, const char* kind, const std::string& words) {
-        svg_ += concat({"<text class=\"", kind, "\" x=\"", number(x), "\" y=\"", number(y), "\">", escape_xml(words),
-                        "</text>\n"});
+        svg_ += concat({"<text class=\"", kind, "\" x=\"", x, "\" y=\"", y, "\">", escape_xml(words), "</text>\n"});
     }
     void line(const char* kind, int x1, int y1, int x2, int y2) {
-        svg_ += concat({"<line class=\"", kind, "\" x1=\"", number(x1), "\" y1=\"", number(y1), "\" x2=\"", number(x2),
-                        "\" y2=\"", number(y2), "\"/>\n"});
+        svg_ +=
+            concat({"<line class=\"", kind, "\" x1=\"", x1, "\" y1=\"", y1, "\" x2=\"", x2, "\" y2=\"", y2, "\"/>\n"});
     }
     /// Words on a white plate, centred at (x, y), above all lines.
     void label(int x, int y, const std::string& words) {
         const int width = 6 * static_cast<int>(words.size()) + 4;
-        labels_ += concat({"<rect class=\"plate\" x=\"", number(x - width / 2), "\" y=\"", number(y - 6), "\" width=\"",
-                           number(width), "\" height=\"12\" rx=\"2\"/><text class=\"label\" x=\"", number(x), "\" y=\"",
-                           number(y + 4), "\">", escape_xml(words), "</text>\n"});
+        labels_ += concat({"<rect class=\"plate\" x=\"", x - width / 2, "\" y=\"", y - 6, "\" width=\"", width,
+                           "\" height=\"12\" rx=\"2\"/><text class=\"label\" x=\"", x, "\" y=\"", y + 4, "\">",
+                           escape_xml(words), "</text>\n"});
     }
     void arrow(const std::string& kind, int x1, int y1, int x2, int y2, const std::string& tip) {
-        svg_ += concat({"<line class=\"", kind, "\" x1=\"", number(x1), "\" y1=\"", number(y1), "\" x2=\"", number(x2),
-                        "\" y2=\"", number(y2), "\" marker-end=\"url(#", kind, ")\"><title>", escape_xml(tip),
-                        "</title></line>\n"});
+        svg_ += concat({"<line class=\"", kind, "\" x1=\"", x1, "\" y1=\"", y1, "\" x2=\"", x2, "\" y2=\"", y2,
+                        "\" marker-end=\"url(#", kind, ")\"><title>", escape_xml(tip), "</title></line>\n"});
     }
     void dot(const std::string& kind, int x, int y, const std::string& tip) {
-        svg_ += concat({"<circle class=\"", kind, "\" cx=\"", number(x), "\" cy=\"", number(y), "\" r=\"4\"><title>",
-                        escape_xml(tip), "</title></circle>\n"});
+        svg_ += concat({"<circle class=\"", kind, "\" cx=\"", x, "\" cy=\"", y, "\" r=\"4\"><title>", escape_xml(tip),
+                        "</title></circle>\n"});
     }
 
     /// True if the receiver combines the data that `from` sends in a round.
@@ -149,7 +132,7 @@ private:
         }
         int beside = 0;
         for (const Step& step : steps_) {
-            const std::string tip = concat({"rank ", number(rank), ", round ", round, ": ", describe(step)});
+            const std::string tip = concat({"rank ", rank, ", round ", round, ": ", describe(step)});
             // Close to the sender's own line, where no other rank's label can be. Labels for
             // several peers stand one behind the other.
             const auto along = [&](int y1, int y2) {
@@ -174,8 +157,8 @@ private:
             case StepKind::copy: dot("mark", from - 4 + 10 * locals++, y, tip); break;
             case StepKind::combine_ranks: dot("sum", from - 4 + 10 * locals++, y, tip); break;
             case StepKind::post:
-                svg_ += concat({"<path class=\"flag\" d=\"M", number(to - 8), " ", number(y),
-                                " v-14 l10 4 l-10 4 z\"><title>", escape_xml(tip), "</title></path>\n"});
+                svg_ += concat({"<path class=\"flag\" d=\"M", to - 8, " ", y, " v-14 l10 4 l-10 4 z\"><title>",
+                                escape_xml(tip), "</title></path>\n"});
                 if (step.source.count != 0)
                     label(to - 8, y - 16, describe_numbers(step.source.first, step.source.count));
                 break;
@@ -212,7 +195,7 @@ private:
         if (program_.mapped) {
             entry("read", "reads", 34);
             entry("write", "combines, writes", 94);
-            svg_ += concat({"<path class=\"flag\" d=\"M", number(x), " ", number(y), " v-14 l10 4 l-10 4 z\"/>\n"});
+            svg_ += concat({"<path class=\"flag\" d=\"M", x, " ", y, " v-14 l10 4 l-10 4 z\"/>\n"});
             text(x + 14, y, "name", "posts");
             line("wait", x + 58, y - 11, x + 58, y + 3);
             text(x + 64, y, "name", "awaits all");

@@ -5,6 +5,7 @@
 /// virtual time, which finds the total duration and the share of it spent waiting; and a drawing.
 
 #include "unisono/core/math.hpp"
+#include "unisono/extensions/laboratory/svg.hpp"
 #include "unisono/extensions/parallel/pipeline.hpp"
 
 #include <algorithm>
@@ -184,14 +185,12 @@ inline std::string draw_pipeline(const PipelineProgram& program, const PipelineC
     const auto across = [&](double time) {
         return fixed_text(left + time * options.width_px / (timeline.total > 0 ? timeline.total : 1), 1);
     };
-    std::string svg = concat(
-        {"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width, "\" height=\"", height, "\" viewBox=\"0 0 ",
-         width, " ", height,
-         "\">\n<style>text{font-family:sans-serif;font-size:11px;fill:#222}.title{font-size:15px;font-weight:bold}"
-         ".box{text-anchor:middle}.idle{fill:#f0f1f3}.forward{fill:#7fb2e5;stroke:#fff}.forward1{fill:#bcd7f2;"
-         "stroke:#fff}.backward{fill:#8fc99a;stroke:#fff}.backward1{fill:#c6e4cc;stroke:#fff}</style>\n"});
-    svg += concat({"<text class=\"title\" x=\"16\" y=\"26\">", program.name, ", ", program.stages, " stages, ",
-                   program.micro_batches, " micro-batches", program.chunks > 1 ? ", " : "",
+    std::string svg = detail::begin_svg(
+        width, height,
+        ".box{text-anchor:middle}.idle{fill:#f0f1f3}.forward{fill:#7fb2e5;stroke:#fff}.forward1{fill:#bcd7f2;"
+        "stroke:#fff}.backward{fill:#8fc99a;stroke:#fff}.backward1{fill:#c6e4cc;stroke:#fff}");
+    svg += concat({"<text class=\"title\" x=\"16\" y=\"26\">", detail::escape_xml(program.name), ", ", program.stages,
+                   " stages, ", program.micro_batches, " micro-batches", program.chunks > 1 ? ", " : "",
                    program.chunks > 1 ? concat({program.chunks, " chunks per stage"}) : std::string(), ": bubble ",
                    fixed_text(100 * timeline.bubble(), 1), " %</text>\n"});
     for (int stage = 0; stage < program.stages; ++stage) {
