@@ -10,12 +10,13 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/core/standard.hpp"
-#include "unisono/extensions/updates/service_messages.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/layout/layout.hpp"
 #include "unisono/layout/owners.hpp"
 #include "unisono/optimizer/optimizer.hpp"
+#include "unisono/update/update.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -25,6 +26,38 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+enum class PushKind : std::uint64_t {
+    gradient,    ///< a gradient follows
+    empty,       ///< no data this time
+    left_out,    ///< a guard left the gradient out
+    synchronises ///< the worker has reached a synchronisation; not answered
+};
+
+/// The header of a push. `clock`: the worker's pushes before this one.
+struct WorkerPush {
+    PushKind kind = PushKind::empty;
+    std::uint64_t clock = 0;
+    double rate = 0;
+    double divisor = 0; ///< the divisor of the gradient: the sum of its weights
+    double largest = 0; ///< a bound on its magnitudes; 0: so small that no sum overflows
+};
+
+/// The header of an answer.
+struct ServerAnswer {
+    Verdict verdict = Verdict::empty; ///< commit: the push was applied
+    bool late = false;                ///< the push was dropped
+    std::array<std::uint8_t, 6> unused = {};
+    std::uint64_t number = 0;    ///< updates of this server so far, including that of the push
+    std::uint64_t staleness = 0; ///< staleness of the push's gradient
+    std::uint64_t ahead = 0;     ///< clocks by which the worker is now ahead of the slowest
+    /// The push was left out because the sum of this parameter's gradients is not finite.
+    std::size_t not_finite = npos;
+};
+// They are sent as they are, so each byte has a value.
+static_assert(sizeof(WorkerPush) == 40 && sizeof(ServerAnswer) == 40);
+
+inline constexpr int push_tag = 0, gradient_tag = 1, answer_tag = 2, parameters_tag = 3;
 
 /// Owns the elements in `training.owned()`, in the model's memory. When a worker may continue, the
 /// server copies the parameters for it at once, so that all of them have the same version. Memory:
@@ -90,8 +123,6 @@ private:
 
     /// A worker, as this server sees it.
     struct Client {
-        PushHead head = {};
-        AnswerHead answer_head = {};
         WorkerPush push = {};
         ServerAnswer answer = {};
         Memory<T> values = {};     ///< the worker's gradient, then the parameters for it
@@ -109,14 +140,13 @@ private:
 
     void listen(std::size_t w) {
         clients_[w].gradient_comes = false;
-        news_[w] = start_receive(*lane_, clients_[w].head, static_cast<int>(w), push_tag);
+        news_[w] = start_receive(*lane_, std::span(&clients_[w].push, 1), static_cast<int>(w), push_tag);
     }
 
     /// Handles a message of worker w. Returns true if the push is complete.
     bool heard(std::size_t w, std::chrono::nanoseconds timeout) {
         Client& client = clients_[w];
         if (client.gradient_comes) return true;
-        client.push = unpack_push(client.head);
         client.sent_head.wait(timeout); // done: the worker continues, so it has received the last answer
         client.sent.wait(timeout);
         if (client.push.kind != PushKind::gradient || count_ == 0) return true;
@@ -148,9 +178,9 @@ private:
     void drop(std::size_t w) {
         Client& client = clients_[w];
         client.answer = {.verdict = Verdict::skip,
+                         .late = client.push.kind == PushKind::gradient,
                          .number = version(),
-                         .staleness = version() - client.version,
-                         .late = client.push.kind == PushKind::gradient};
+                         .staleness = version() - client.version};
         answer(w, slowest());
     }
 
@@ -249,8 +279,8 @@ private:
         Client& client = clients_[w];
         client.waits = false;
         client.answer.ahead = client.clock - slowest;
-        client.answer_head = pack(client.answer);
-        client.sent_head = start_send(*lane_, client.answer_head, static_cast<int>(w), answer_tag);
+        const std::span<const ServerAnswer> head(&client.answer, 1);
+        client.sent_head = start_send(*lane_, head, static_cast<int>(w), answer_tag);
         client.version = version();
         client.round = round_;
         if (count_ != 0) {

@@ -21,7 +21,6 @@
 #include "unisono/extensions/updates/asynchronous_run.hpp"
 #include "unisono/extensions/updates/served.hpp"
 #include "unisono/extensions/updates/server.hpp"
-#include "unisono/extensions/updates/service_messages.hpp"
 #include "unisono/layout/owners.hpp"
 
 #include <cstddef>
@@ -147,8 +146,7 @@ private:
         List<Slice> slices = {};
         std::size_t first = 0; ///< offset in `values_`
         std::size_t count = 0;
-        PushHead head = {};
-        AnswerHead answer = {};
+        ServerAnswer answer = {};
         Operation sent = {}, sent_values = {}, received = {}, received_values = {};
     };
 
@@ -169,11 +167,9 @@ private:
     }
 
     void say(PushKind kind) {
-        for (Link& link : links_) {
-            link.head = pack(WorkerPush{kind, clock_, this->training().learning_rate(),
-                                        this->training().tally().sums().divisor, largest_});
-            link.sent = start_send(*lane_, link.head, link.server, push_tag);
-        }
+        said_ = {kind, clock_, this->training().learning_rate(), this->training().tally().sums().divisor, largest_};
+        for (Link& link : links_)
+            link.sent = start_send(*lane_, std::span<const WorkerPush>(&said_, 1), link.server, push_tag);
     }
 
     void push(PushKind kind) {
@@ -186,7 +182,7 @@ private:
             const std::span<T> values(values_.data() + link.first, link.count);
             if (kind == PushKind::gradient && link.count != 0)
                 link.sent_values = start_send(*lane_, std::span<const T>(values), link.server, gradient_tag);
-            link.received = start_receive(*lane_, link.answer, link.server, answer_tag);
+            link.received = start_receive(*lane_, std::span(&link.answer, 1), link.server, answer_tag);
         }
         for (Link& link : links_) link.sent.wait(timeout), link.sent_values.wait(timeout);
         for (Link& link : links_)
@@ -198,12 +194,11 @@ private:
             link.received_values.wait(timeout);
             visit(link, [](const auto& one, const T* from) { std::copy(from, from + one.count, one.parameters); });
         }
-        answer_ = unpack(links_.front().answer);
+        answer_ = links_.front().answer;
         for (const Link& link : links_) {
-            const ServerAnswer other = unpack(link.answer);
-            answer_.staleness = std::max(answer_.staleness, other.staleness);
-            answer_.ahead = std::max(answer_.ahead, other.ahead);
-            answer_.not_finite = std::min(answer_.not_finite, other.not_finite);
+            answer_.staleness = std::max(answer_.staleness, link.answer.staleness);
+            answer_.ahead = std::max(answer_.ahead, link.answer.ahead);
+            answer_.not_finite = std::min(answer_.not_finite, link.answer.not_finite);
         }
         if (answer_.not_finite != npos) answer_.verdict = Verdict::skip; // at least one server left the update out
         if constexpr (drops)
@@ -239,6 +234,7 @@ private:
     /// Message memory, server by server: the gradient that is sent, then the parameters that are
     /// received.
     Memory<T> values_;
+    WorkerPush said_ = {}; ///< the last header to the servers; outlives their sends
     std::vector<Link> links_;
     double largest_ = 0;      ///< bound of the push's magnitudes, as its header says
     std::uint64_t clock_ = 0; ///< pushes since the last synchronisation
