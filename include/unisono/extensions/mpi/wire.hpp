@@ -8,7 +8,6 @@
 /// Headers arrive in buffers that are posted in advance, from any rank.
 
 #include "unisono/extensions/launch/control/wire.hpp"
-#include "unisono/extensions/mpi/calls.hpp"
 #include "unisono/extensions/mpi/frames.hpp"
 #include "unisono/extensions/network/frame_wire.hpp"
 #include "unisono/launch/root_cause.hpp"
