@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -49,20 +50,88 @@ struct ReducerCosts {
     [[nodiscard]] bool measured() const { return world != 0; }
     /// Checks measured costs. \throws error bad_input: a negative number of ranks, or a time that
     /// is not finite and at least 0
-    void check() const;
+    void check() const {
+        if (world < 0)
+            refuse_input({"ReducerCosts.world is ", world, "; expected at least 1 rank, or 0: not measured"});
+        for (std::size_t c = 0; c < reducer_choices; ++c)
+            for (std::size_t i = 0; i < exponents.size(); ++i)
+                if (!(seconds[c][i] >= 0) || !detail::is_finite(seconds[c][i]))
+                    refuse_input({"ReducerCosts.seconds of ", name_of(static_cast<ReducerChoice>(c)), " for 2^",
+                                  exponents[i], " bytes is ", seconds[c][i], "; expected a finite time of at least 0"});
+    }
 
     /// Seconds for `bytes` bytes; beyond the largest measured size, proportional.
-    [[nodiscard]] double estimate(ReducerChoice choice, std::size_t bytes) const;
+    [[nodiscard]] double estimate(ReducerChoice choice, std::size_t bytes) const {
+        const auto& points = seconds[static_cast<std::size_t>(choice)];
+        const auto size = static_cast<double>(bytes);
+        for (std::size_t i = 0; i < points.size(); ++i) {
+            const double here = std::ldexp(1.0, exponents[i]);
+            if (size > here) continue;
+            if (i == 0) return points[0];
+            const double before = std::ldexp(1.0, exponents[i - 1]);
+            return points[i - 1] + (points[i] - points[i - 1]) * (size - before) / (here - before);
+        }
+        return points.back() * size / std::ldexp(1.0, exponents.back());
+    }
 
     /// The cheapest choice; among equal ones the first.
-    [[nodiscard]] ReducerChoice best(std::size_t bytes) const;
+    [[nodiscard]] ReducerChoice best(std::size_t bytes) const {
+        ReducerChoice found = ReducerChoice::native;
+        for (std::size_t c = 1; c < reducer_choices; ++c)
+            if (estimate(static_cast<ReducerChoice>(c), bytes) < estimate(found, bytes))
+                found = static_cast<ReducerChoice>(c);
+        return found;
+    }
 
     /// One line for the world, then one line per choice: its name and the seconds at each size, as
     /// exact hexadecimal floats.
-    [[nodiscard]] std::string save() const;
+    [[nodiscard]] std::string save() const {
+        std::string text = concat({"unisono reducer costs 1, world ", world, "\n"});
+        for (std::size_t c = 0; c < reducer_choices; ++c) {
+            text += std::string(name_of(static_cast<ReducerChoice>(c)));
+            for (const double one : seconds[c]) text += " " + detail::hexadecimal_text(one);
+            text += "\n";
+        }
+        return text;
+    }
 
     /// Reads the text of `save`. \throws error bad_input, with the wrong line
-    [[nodiscard]] static ReducerCosts load(std::string_view text);
+    [[nodiscard]] static ReducerCosts load(std::string_view text) {
+        ReducerCosts costs;
+        std::size_t line_number = 0;
+        const auto next_line = [&] {
+            ++line_number;
+            return std::string(detail::take_until(text, '\n'));
+        };
+        const auto refuse = [&](const std::string& found, const std::string& expected) {
+            refuse_input({"reducer costs, line ", line_number, ": found '", found, "'; expected ", expected});
+        };
+        const std::string head = "unisono reducer costs 1, world ";
+        const std::string first = next_line();
+        if (!first.starts_with(head)) refuse(first, concat({"'", head, "<ranks>'"}));
+        const auto world = std::from_chars(first.data() + head.size(), first.data() + first.size(), costs.world);
+        if (world.ec != std::errc{} || world.ptr != first.data() + first.size() || costs.world < 1)
+            refuse(first, "at least 1 rank");
+        for (std::size_t c = 0; c < reducer_choices; ++c) {
+            const std::string line = next_line();
+            const std::string name(name_of(static_cast<ReducerChoice>(c)));
+            if (!line.starts_with(concat({name, " "})))
+                refuse(line, concat({"'", name, "' and ", exponents.size(), " numbers"}));
+            std::string_view rest = std::string_view(line).substr(name.size());
+            for (double& one : costs.seconds[c]) { // not by strtod, which depends on the program's locale
+                const bool hexadecimal = rest.starts_with(" 0x");
+                rest.remove_prefix(std::min<std::size_t>(rest.size(), hexadecimal ? 3 : 1));
+                const auto [end, problem] =
+                    std::from_chars(rest.data(), rest.data() + rest.size(), one,
+                                    hexadecimal ? std::chars_format::hex : std::chars_format::general);
+                if (problem != std::errc{} || !(one > 0) || !detail::is_finite(one))
+                    refuse(line, concat({exponents.size(), " seconds above 0 after the name"}));
+                rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+            }
+            if (!rest.empty()) refuse(line, concat({"nothing after ", exponents.size(), " numbers"}));
+        }
+        return costs;
+    }
 };
 
 namespace detail {
@@ -143,93 +212,7 @@ ReducerCosts measure_reducers_on_device(Group<Transport>& world) {
 /// Costs that are assumed without measurements: 1 us per round and 10 GB/s, the textbook's
 /// alpha-beta model (Thakur et al. 2005). `native` gets the cost of the cheapest schedule, so that
 /// it is chosen: it is the fastest if the transport maps memory.
-ReducerCosts assumed_reducer_costs(int world);
-
-UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-#include <cmath>
-
-UNISONO_NAMESPACE_BEGIN
-
-UNISONO_DEFINITION void ReducerCosts::check() const {
-    if (world < 0) refuse_input({"ReducerCosts.world is ", world, "; expected at least 1 rank, or 0: not measured"});
-    for (std::size_t c = 0; c < reducer_choices; ++c)
-        for (std::size_t i = 0; i < exponents.size(); ++i)
-            if (!(seconds[c][i] >= 0) || !detail::is_finite(seconds[c][i]))
-                refuse_input({"ReducerCosts.seconds of ", name_of(static_cast<ReducerChoice>(c)), " for 2^",
-                              exponents[i], " bytes is ", seconds[c][i], "; expected a finite time of at least 0"});
-}
-
-UNISONO_DEFINITION double ReducerCosts::estimate(ReducerChoice choice, std::size_t bytes) const {
-    const auto& points = seconds[static_cast<std::size_t>(choice)];
-    const auto size = static_cast<double>(bytes);
-    for (std::size_t i = 0; i < points.size(); ++i) {
-        const double here = std::ldexp(1.0, exponents[i]);
-        if (size > here) continue;
-        if (i == 0) return points[0];
-        const double before = std::ldexp(1.0, exponents[i - 1]);
-        return points[i - 1] + (points[i] - points[i - 1]) * (size - before) / (here - before);
-    }
-    return points.back() * size / std::ldexp(1.0, exponents.back());
-}
-
-UNISONO_DEFINITION ReducerChoice ReducerCosts::best(std::size_t bytes) const {
-    ReducerChoice found = ReducerChoice::native;
-    for (std::size_t c = 1; c < reducer_choices; ++c)
-        if (estimate(static_cast<ReducerChoice>(c), bytes) < estimate(found, bytes))
-            found = static_cast<ReducerChoice>(c);
-    return found;
-}
-
-UNISONO_DEFINITION std::string ReducerCosts::save() const {
-    std::string text = concat({"unisono reducer costs 1, world ", world, "\n"});
-    for (std::size_t c = 0; c < reducer_choices; ++c) {
-        text += std::string(name_of(static_cast<ReducerChoice>(c)));
-        for (const double one : seconds[c]) text += " " + detail::hexadecimal_text(one);
-        text += "\n";
-    }
-    return text;
-}
-
-UNISONO_DEFINITION ReducerCosts ReducerCosts::load(std::string_view text) {
-    ReducerCosts costs;
-    std::size_t line_number = 0;
-    const auto next_line = [&] {
-        ++line_number;
-        return std::string(detail::take_until(text, '\n'));
-    };
-    const auto refuse = [&](const std::string& found, const std::string& expected) {
-        refuse_input({"reducer costs, line ", line_number, ": found '", found, "'; expected ", expected});
-    };
-    const std::string head = "unisono reducer costs 1, world ";
-    const std::string first = next_line();
-    if (!first.starts_with(head)) refuse(first, concat({"'", head, "<ranks>'"}));
-    const auto world = std::from_chars(first.data() + head.size(), first.data() + first.size(), costs.world);
-    if (world.ec != std::errc{} || world.ptr != first.data() + first.size() || costs.world < 1)
-        refuse(first, "at least 1 rank");
-    for (std::size_t c = 0; c < reducer_choices; ++c) {
-        const std::string line = next_line();
-        const std::string name(name_of(static_cast<ReducerChoice>(c)));
-        if (!line.starts_with(concat({name, " "})))
-            refuse(line, concat({"'", name, "' and ", exponents.size(), " numbers"}));
-        std::string_view rest = std::string_view(line).substr(name.size());
-        for (double& one : costs.seconds[c]) { // not by strtod, which depends on the program's locale
-            const bool hexadecimal = rest.starts_with(" 0x");
-            rest.remove_prefix(std::min<std::size_t>(rest.size(), hexadecimal ? 3 : 1));
-            const auto [end, problem] =
-                std::from_chars(rest.data(), rest.data() + rest.size(), one,
-                                hexadecimal ? std::chars_format::hex : std::chars_format::general);
-            if (problem != std::errc{} || !(one > 0) || !detail::is_finite(one))
-                refuse(line, concat({exponents.size(), " seconds above 0 after the name"}));
-            rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
-        }
-        if (!rest.empty()) refuse(line, concat({"nothing after ", exponents.size(), " numbers"}));
-    }
-    return costs;
-}
-
-UNISONO_DEFINITION ReducerCosts assumed_reducer_costs(int world) {
+inline ReducerCosts assumed_reducer_costs(int world) {
     ReducerCosts costs;
     costs.world = world;
     constexpr double alpha = 1e-6;
@@ -248,4 +231,3 @@ UNISONO_DEFINITION ReducerCosts assumed_reducer_costs(int world) {
 }
 
 UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

@@ -97,7 +97,11 @@ struct DelayCompensated {
     static constexpr bool compensates = true;
     friend bool operator==(const DelayCompensated&, const DelayCompensated&) = default;
 
-    void check() const;
+    void check() const {
+        detail::check_servers(name, servers);
+        if (!(lambda >= 0) || !detail::is_finite(lambda))
+            refuse_input({name, ".lambda is ", lambda, "; expected a finite number of at least 0"});
+    }
     [[nodiscard]] bool together() const { return false; }
     [[nodiscard]] bool goes_on(std::uint64_t, std::uint64_t) const { return true; }
     /// Replaces `gradients` by the gradient at the current parameters. Each operation is rounded to
@@ -160,7 +164,10 @@ struct BackupWorkers {
     using Sharding = detail::ServerSlices;
     friend bool operator==(const BackupWorkers&, const BackupWorkers&) = default;
 
-    void check() const;
+    void check() const {
+        detail::check_servers(name, servers);
+        if (backups < 0) refuse_input({name, ".backups is ", backups, "; expected at least 0"});
+    }
     [[nodiscard]] bool together() const { return true; }
     [[nodiscard]] bool goes_on(std::uint64_t, std::uint64_t) const { return true; }
     template <class Training>
@@ -173,20 +180,3 @@ struct BackupWorkers {
 UNISONO_CERTIFY(served_update_policy<BackupWorkers>);
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-
-UNISONO_DEFINITION void DelayCompensated::check() const {
-    detail::check_servers(name, servers);
-    if (!(lambda >= 0) || !detail::is_finite(lambda))
-        refuse_input({name, ".lambda is ", lambda, "; expected a finite number of at least 0"});
-}
-
-UNISONO_DEFINITION void BackupWorkers::check() const {
-    detail::check_servers(name, servers);
-    if (backups < 0) refuse_input({name, ".backups is ", backups, "; expected at least 0"});
-}
-
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

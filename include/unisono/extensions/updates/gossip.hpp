@@ -132,28 +132,20 @@ struct Gossip {
     }
 
 private:
-    [[nodiscard]] detail::List<int> around(int rank, int ranks, std::uint64_t round, int way) const;
+    [[nodiscard]] detail::List<int> around(int rank, int ranks, std::uint64_t round, int way) const {
+        detail::List<int> all;
+        if (ranks == 1) return all;
+        const auto at = [&](int distance) { return (rank + way * distance + ranks) % ranks; };
+        if (graph == GossipGraph::ring) {
+            all.push_back(at(1));
+            if (ranks > 2) all.push_back(at(-1));
+        } else {
+            const auto distances = static_cast<std::uint64_t>(std::bit_width(static_cast<unsigned>(ranks - 1)));
+            all.push_back(at(1 << static_cast<int>(round % distances)));
+        }
+        return all;
+    }
 };
 UNISONO_CERTIFY(update_policy<Gossip>);
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-
-UNISONO_DEFINITION detail::List<int> Gossip::around(int rank, int ranks, std::uint64_t round, int way) const {
-    detail::List<int> all;
-    if (ranks == 1) return all;
-    const auto at = [&](int distance) { return (rank + way * distance + ranks) % ranks; };
-    if (graph == GossipGraph::ring) {
-        all.push_back(at(1));
-        if (ranks > 2) all.push_back(at(-1));
-    } else {
-        const auto distances = static_cast<std::uint64_t>(std::bit_width(static_cast<unsigned>(ranks - 1)));
-        all.push_back(at(1 << static_cast<int>(round % distances)));
-    }
-    return all;
-}
-
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

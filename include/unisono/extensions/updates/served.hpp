@@ -61,13 +61,26 @@ struct ServerSlices {
     static constexpr bool gives_owners = true;
     friend bool operator==(const ServerSlices&, const ServerSlices&) = default;
 
-    [[nodiscard]] Owners owners(const BucketFacts& facts) const;
+    [[nodiscard]] Owners owners(const BucketFacts& facts) const {
+        List<int> ranks;
+        for (int rank = workers(facts.world); rank < facts.world; ++rank) ranks.push_back(rank);
+        if (ranks.empty()) ranks.push_back(0);
+        return Owners::chosen(facts.count, ranks, facts.world, std::max<std::size_t>(1, 64 / facts.element_bytes));
+    }
     /// The number of workers: ranks 0 to workers - 1 compute gradients.
     [[nodiscard]] int workers(int world) const { return world == 1 ? 1 : world - servers; }
     /// \throws error bad_input: as many servers as ranks
-    void check(std::string_view update, int world) const;
+    void check(std::string_view update, int world) const {
+        if (world != 1 && servers >= world)
+            refuse_input({update, ".servers is ", servers, " in a world of ", world, " ranks; expected at most ",
+                          world - 1, ", so that at least one is a worker"});
+    }
     /// \throws error bad_input
-    void check_backups(std::string_view update, int backups, int world) const;
+    void check_backups(std::string_view update, int backups, int world) const {
+        if (backups >= workers(world) && world != 1)
+            refuse_input({update, ".backups is ", backups, " of ", workers(world), " workers; expected at most ",
+                          workers(world) - 1, ", so that the servers wait for at least one"});
+    }
 };
 UNISONO_CERTIFY(sharding_policy<ServerSlices>);
 
@@ -97,30 +110,3 @@ concept served_update_policy = update_policy<U> && requires(const U& update, std
 };
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-UNISONO_DEFINITION Owners ServerSlices::owners(const BucketFacts& facts) const {
-    List<int> ranks;
-    for (int rank = workers(facts.world); rank < facts.world; ++rank) ranks.push_back(rank);
-    if (ranks.empty()) ranks.push_back(0);
-    return Owners::chosen(facts.count, ranks, facts.world, std::max<std::size_t>(1, 64 / facts.element_bytes));
-}
-
-UNISONO_DEFINITION void ServerSlices::check(std::string_view update, int world) const {
-    if (world != 1 && servers >= world)
-        refuse_input({update, ".servers is ", servers, " in a world of ", world, " ranks; expected at most ", world - 1,
-                      ", so that at least one is a worker"});
-}
-
-UNISONO_DEFINITION void ServerSlices::check_backups(std::string_view update, int backups, int world) const {
-    if (backups >= workers(world) && world != 1)
-        refuse_input({update, ".backups is ", backups, " of ", workers(world), " workers; expected at most ",
-                      workers(world) - 1, ", so that the servers wait for at least one"});
-}
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES
