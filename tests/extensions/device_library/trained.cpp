@@ -5,6 +5,7 @@
 #if !defined(UNISONO_TEST_ON_GPU) && !defined(UNISONO_DEVICES)
 #include "extensions/nccl/stand_in/thrust_arithmetic.hpp"
 #endif
+#include "extensions/device/chosen.hpp"
 
 #include <unisono/compression.hpp>
 #include <unisono/master_weights.hpp>
@@ -17,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -121,83 +123,26 @@ private:
     void wait() const { check(cudaStreamSynchronize(on.get()), "cudaStreamSynchronize"); }
 };
 
-} // namespace
-
-// --- policies that are chosen when the program runs
-// ------------------------------------------------
-
-namespace test {
-
-/// One of the library's optimizers. Its kernels are those of the one that it calls.
-struct AnyOptimizer {
-    int choice = 0;
-    double learning_rate = 0.05;
-    static constexpr std::string_view name = "any";
-    static constexpr un::Family family = un::Family::optimizer;
-    static constexpr int choices = 10;
-    friend bool operator==(const AnyOptimizer&, const AnyOptimizer&) = default;
-
-    template <class Visit>
-    auto with(const Visit& visit) const {
-        switch (choice) {
-        case 0: return visit(un::Sgd{.weight_decay = 0.01});
-        case 1: return visit(un::Sgd{.momentum = 0.8});
-        case 2: return visit(un::Sgd{.momentum = 0.8, .nesterov = true, .weight_decay = 0.01});
-        case 3: return visit(un::Adam{.weight_decay = 0.01});
-        case 4: return visit(un::AdamW{});
-        case 5: return visit(un::AdamW{.amsgrad = true});
-        case 6: return visit(un::Adagrad{});
-        case 7: return visit(un::RmsProp{});
-        case 8: return visit(un::RmsProp{.momentum = 0.5});
-        default: return visit(un::RmsProp{.momentum = choice == 9 ? 0.0 : 0.5, .centered = true});
-        }
-    }
-    void check() const {
-        with([](const auto& one) { one.check(); });
-    }
-    [[nodiscard]] un::StateArrays state() const {
-        return with([](const auto& one) { return one.state(); });
-    }
-    template <class T, class Where = un::OnHost>
-    void update(const un::OptimizerSlice<T>& slice, std::span<T> parameters,
-                std::type_identity_t<std::span<const T>> gradients, const un::OptimizerStep& step,
-                const Where& where = {}) const {
-        with([&](const auto& one) { one.update(slice, parameters, gradients, step, where); });
-    }
+/// Their kernels are those of the optimizer that is chosen.
+struct LibraryOptimizers {
+    static constexpr un::Family kind = un::Family::optimizer;
+    static constexpr std::tuple all = {un::Sgd{.weight_decay = 0.01},
+                                       un::Sgd{.momentum = 0.8},
+                                       un::Sgd{.momentum = 0.8, .nesterov = true, .weight_decay = 0.01},
+                                       un::Adam{.weight_decay = 0.01},
+                                       un::AdamW{},
+                                       un::AdamW{.amsgrad = true},
+                                       un::Adagrad{},
+                                       un::RmsProp{},
+                                       un::RmsProp{.momentum = 0.5},
+                                       un::RmsProp{.centered = true},
+                                       un::RmsProp{.momentum = 0.5, .centered = true}};
 };
-
-/// No clipping, ClipByNorm or ClipByValue.
-struct AnyClipping {
-    int choice = 0;
-    static constexpr std::string_view name = "any";
-    static constexpr un::Family family = un::Family::clipping;
-    static constexpr bool measures_norm = true;
-    static constexpr bool changes_elements = true;
-    static constexpr bool needs_agreement = true;
-    friend bool operator==(const AnyClipping&, const AnyClipping&) = default;
-    void check() const {}
-    [[nodiscard]] double factor(double norm) const {
-        return choice == 1 ? un::ClipByNorm{.max_norm = 0.3}.factor(norm) : 1;
-    }
-    [[nodiscard]] un::ClipByValue by_value() const { return {.limit = choice == 2 ? 0.1 : 1e30}; }
-    template <class T>
-    [[nodiscard]] auto element(double scale) const {
-        return by_value().element<T>(scale);
-    }
-    template <class T>
-    void clip(std::span<T> gradients, double scale) const {
-        by_value().clip(gradients, scale);
-    }
-};
-
-} // namespace test
+using Optimizer = device_matrix::ChosenOptimizer<LibraryOptimizers>;
+using device_matrix::ChosenClipping;
 
 // --- trainings
 // -------------------------------------------------------------------------------------
-
-namespace {
-
-using test::AnyClipping, test::AnyOptimizer;
 
 template <class Transport, class Make, class... Policies>
 std::string trained(int ranks, const Make& make, const Policies&... policies) {
@@ -245,10 +190,11 @@ void same(const std::string& name, bool promised, const Policies&... policies) {
 
 template <class T, bool Mixed, class... Policies>
 void all_optimizers(const std::string& name, bool exact_norm, const Policies&... policies) {
-    for (int optimizer = 0; optimizer <= AnyOptimizer::choices; ++optimizer)
-        for (int clipping = 0; clipping < 3; ++clipping)
+    for (std::size_t optimizer = 0; optimizer < Optimizer::choices; ++optimizer)
+        for (std::size_t clipping = 0; clipping < ChosenClipping::choices; ++clipping)
             same<T, Mixed>(name + " " + std::to_string(optimizer) + " " + std::to_string(clipping),
-                           exact_norm || clipping != 1, AnyOptimizer{optimizer}, AnyClipping{clipping}, policies...);
+                           exact_norm || clipping != 1, Optimizer{{optimizer}, 0.05}, ChosenClipping{clipping},
+                           policies...);
 }
 
 } // namespace
