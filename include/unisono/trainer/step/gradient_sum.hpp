@@ -170,7 +170,8 @@ protected:
     }
 
     virtual void begin_form(bool alone, double loss_scale) = 0;
-    /// Adds gradients in the model's memory to the array.
+    /// Adds gradients in the model's memory to the array. A form whose guard looks at each
+    /// micro-batch calls `look`; the others call it in `start`, for the sum.
     virtual void drain(const Slice& slice, Look look) = 0;
     void moved() {
         in_array_ = true;
