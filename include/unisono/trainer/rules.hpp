@@ -96,7 +96,7 @@ UNISONO_RULE(grids_agree, "the sums are reproducible and the update does not agr
              !reproducible_sums<typename P::Summation> || agrees<typename P::Update>);
 UNISONO_RULE(clipping_agrees, "clipping needs agreement and the update has servers",
              "a clipping policy that declares `needs_agreement`, with an update that has servers",
-             "an update that does, for instance Synchronous",
+             "an update without servers, for instance Synchronous",
              "the norm is that of all ranks' gradient, so all ranks must compute it together",
              !needs_agreement<typename P::Clipping> || !has_servers<typename P::Update>);
 UNISONO_RULE(
