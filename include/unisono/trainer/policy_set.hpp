@@ -66,7 +66,7 @@ struct TrainerArgument {
     static_assert(
         good,
         "unisono::Trainer: found an argument that is no policy (its type is the argument of TrainerArgument<...>). "
-        "Required: after the group and the model only policies, that is copyable and comparable values with "
+        "Required: after the group and the model only policies, that is copyable values with `operator==`, "
         "`static constexpr std::string_view name` and `static constexpr unisono::Family family`. Why: each argument "
         "fills the place of its family, so the trainer must know which that is.");
 };
@@ -91,26 +91,44 @@ struct TrainerPolicies {
     using Tracing = typename Chosen::Tracing;
     using Hosting = typename Chosen::Hosting;
 
-    static_assert(sampler_policy<Sampler>, "unisono::Trainer: the sampler lacks what sampler/sampler.hpp asks of one");
+    static_assert(
+        sampler_policy<Sampler>,
+        "unisono::Trainer: the sampler lacks what sampler/sampler.hpp asks of one: `std::int64_t "
+        "replicas_per_rank() const` and `stream(const SamplerShape&, Epoch, std::int64_t consumed = 0) const`");
     static_assert(accumulation_policy<Accumulation>,
-                  "unisono::Trainer: the accumulation policy lacks what accumulation/accumulation.hpp asks of one");
+                  "unisono::Trainer: the accumulation policy lacks what accumulation/accumulation.hpp asks of one: "
+                  "`counts_tokens` and `window(std::int64_t hosted) const`");
     static_assert(compression_policy<Compression>,
-                  "unisono::Trainer: the compression lacks what compression/compression.hpp asks of one");
-    static_assert(guard_policy<Guard>, "unisono::Trainer: the guard lacks what guard/guard.hpp asks of one");
+                  "unisono::Trainer: the compression lacks what compression/compression.hpp asks of one: `compresses`, "
+                  "`own_exchange` and `check() const`");
+    static_assert(guard_policy<Guard>,
+                  "unisono::Trainer: the guard lacks what guard/guard.hpp asks of one: `inspects`, `needs_agreement`, "
+                  "`std::size_t first_offender(gradients) const` and `OnOffence on_offence() const`");
     static_assert(clipping_policy<Clipping>,
-                  "unisono::Trainer: the clipping policy lacks what guard/clipping.hpp asks of one");
-    static_assert(loss_scaling_policy<Scaling>,
-                  "unisono::Trainer: the loss scaling lacks what guard/loss_scaling.hpp asks of one");
+                  "unisono::Trainer: the clipping policy lacks what guard/clipping.hpp asks of one: `measures_norm`, "
+                  "`changes_elements`, `check() const`, `double factor(double norm) const` and `clip(gradients, scale) "
+                  "const`");
+    static_assert(
+        loss_scaling_policy<Scaling>,
+        "unisono::Trainer: the loss scaling lacks what guard/loss_scaling.hpp asks of one: `scales`, `check() "
+        "const`, `LossScale start() const`, `grow(LossScale&) const` and `bool back_off(LossScale&) const`");
     static_assert(update_policy<Update>,
-                  "unisono::Trainer: the update policy lacks what update/update.hpp asks of one");
-    static_assert(sharding_policy<Sharding>,
-                  "unisono::Trainer: the sharding lacks what sharding/sharding.hpp asks of one");
-    static_assert(optimizer_policy<Optimizer>,
-                  "unisono::Trainer: the optimizer lacks what optimizer/optimizer.hpp asks of one");
-    static_assert(learning_rate_policy<LearningRate>,
-                  "unisono::Trainer: the learning rate lacks what optimizer/learning_rate.hpp asks of one");
+                  "unisono::Trainer: the update policy lacks what update/update.hpp asks of one: `agrees`");
+    static_assert(
+        sharding_policy<Sharding>,
+        "unisono::Trainer: the sharding lacks what sharding/sharding.hpp asks of one: `gives_owners` and `Owners "
+        "owners(const BucketFacts&) const`");
+    static_assert(
+        optimizer_policy<Optimizer>,
+        "unisono::Trainer: the optimizer lacks what optimizer/optimizer.hpp asks of one: `learning_rate`, "
+        "`check() const`, `StateArrays state() const` and `update(state, parameters, gradients, step) const`");
+    static_assert(
+        learning_rate_policy<LearningRate>,
+        "unisono::Trainer: the learning rate lacks what optimizer/learning_rate.hpp asks of one: `check() const` "
+        "and `double rate(double base, const RatePoint&) const`");
     static_assert(weighing<Weighing>,
-                  "unisono::Trainer: the weighing policy lacks what model/weighing.hpp asks of one");
+                  "unisono::Trainer: the weighing policy lacks what model/weighing.hpp asks of one: `needs_samples`, "
+                  "`needs_tokens` and `Share share(const MicroBatchFacts&) const`");
     /// True if each is a policy of its family. The rules apply only to such policies.
     static constexpr bool known = (TrainerArgument<Given>::good && ... && true) && sampler_policy<Sampler> &&
                                   accumulation_policy<Accumulation> && compression_policy<Compression> &&

@@ -85,7 +85,9 @@ public:
         "unisono::Trainer: found parameters of a type that optimizers do not run on. Required: float or double. "
         "Why: updates are smaller than what 16 bits can tell apart; keep master weights in float (MasterWeights).");
     static_assert(reducer_policy<typename Policies::Reducer, World>,
-                  "unisono::Trainer: the reducer lacks what reducer/reducer.hpp asks of one, for this group");
+                  "unisono::Trainer: the reducer lacks what reducer/reducer.hpp asks of one, for this group: "
+                  "`gives_owners`, `reduces_to_owners`, and `start(group) const` returns a run with `sum`, or with "
+                  "`reduces_to_owners` also `sum_to` and `publish`");
 
     Trainer(World& world, Model& trained, Given... given)
         : Trainer(world, trained, detail::Parameters::of_rank_0, Policies(given...)) {}

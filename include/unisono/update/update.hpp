@@ -14,8 +14,8 @@
 /// - `publish()` after that: sends parameters from their owners to all ranks.
 /// - `discard(verdict)` otherwise: leaves parameters and optimizer state as they were. Returns the
 ///   final verdict.
-/// - `after(verdict)` after an update for which `alone` was true, to exchange parameters. True: the
-///   ranks must synchronise now.
+/// - `after(verdict)` after an update for which `alone` was true, to exchange parameters. True, the
+///   same on all ranks unless the policy is `asynchronous`: the ranks must synchronise now.
 /// - `synchronise()` then, at the end of `fit`, in the trainer's `synchronise` and before
 ///   `evaluate`. Collective: afterwards all ranks hold the same parameters.
 ///

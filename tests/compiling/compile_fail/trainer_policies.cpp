@@ -91,13 +91,27 @@ struct ForgetfulUpdate : un::LocalSteps {
     static constexpr bool asynchronous = true;
     friend bool operator==(const ForgetfulUpdate&, const ForgetfulUpdate&) = default;
 };
-/// Its run has the old name of `synchronise`.
-struct MeetingUpdate : un::Synchronous {
-    friend bool operator==(const MeetingUpdate&, const MeetingUpdate&) = default;
+/// Its run has another spelling of `synchronise`.
+struct MisspelledUpdate : HastyUpdate {
+    friend bool operator==(const MisspelledUpdate&, const MisspelledUpdate&) = default;
     template <class Training>
-    struct Run : un::UpdateRun<Training> {
-        using un::UpdateRun<Training>::UpdateRun;
-        void meet() {}
+    struct Run : un::LocalRun<Training> {
+        using un::LocalRun<Training>::LocalRun;
+        void synchronize() {}
+    };
+    template <class Training>
+    Run<Training> start(Training& training) const {
+        return Run<Training>(training);
+    }
+};
+/// Its run does not say whether the ranks must synchronise.
+struct SilentUpdate : HastyUpdate {
+    friend bool operator==(const SilentUpdate&, const SilentUpdate&) = default;
+    template <class Training>
+    struct Run : un::LocalRun<Training> {
+        using un::LocalRun<Training>::LocalRun;
+        void after(un::Verdict) {}
+        void synchronise() {}
     };
     template <class Training>
     Run<Training> start(Training& training) const {
@@ -238,7 +252,7 @@ int main() {
 #endif
 
 #ifdef CASE_compression
-    // expect: unisono::Trainer: the compression lacks what compression/compression.hpp asks of one
+    // expect: unisono::Trainer: the compression lacks what compression/compression.hpp asks of one: `compresses`, `own_exchange` and `check() const`
     train(model, Compressor{});
 #endif
 
@@ -300,9 +314,15 @@ int main() {
     train(model, ForgetfulUpdate{});
 #endif
 
-#ifdef CASE_update_with_a_run_that_meets
-    // expect: unisono::Trainer: found an update whose run has `meet`. Required: `synchronise`.
-    train(model, MeetingUpdate{});
+#ifdef CASE_run_that_never_synchronises
+    // expect: unisono::Trainer: found an update whose ranks train on their own, with a run that does not replace `synchronise`. Required: `void synchronise()`.
+    train(model, MisspelledUpdate{});
+#endif
+
+#ifdef CASE_run_that_does_not_say_when
+    // expect: unisono::Trainer: the update's run lacks what update/update.hpp asks of one.
+    // expect: run.after(verdict)
+    train(model, SilentUpdate{});
 #endif
 
 #ifdef CASE_local_update_with_owners
@@ -436,7 +456,7 @@ int main() {
 #endif
 
 #ifdef CASE_half_a_guard
-    // expect: the guard lacks what guard/guard.hpp asks of one
+    // expect: the guard lacks what guard/guard.hpp asks of one: `inspects`, `needs_agreement`
     train(model, HalfAGuard{});
 #endif
 

@@ -193,16 +193,18 @@ template <class Policy, class Training>
 class ModeOf final : public Mode {
 public:
     static_assert(
-        requires(const Policy& policy, Training& training) {
-            { policy.start(training) } -> update_run;
-        },
+        requires(const Policy& policy, Training& training) { policy.start(training); },
         "unisono::Trainer: the update policy lacks what update/update.hpp asks of one: start(training) returns a run, "
         "for instance one that derives from UpdateRun");
     using Run = decltype(std::declval<const Policy&>().start(std::declval<Training&>()));
+    static_assert(update_run<Run>,
+                  "unisono::Trainer: the update's run lacks what update/update.hpp asks of one. UpdateRun and LocalRun "
+                  "have a default for each function: a function that hides one has the same result and arguments");
     static_assert(
-        !requires(Run& run) { run.meet(); },
-        "unisono::Trainer: found an update whose run has `meet`. Required: `synchronise`. Why: the trainer calls "
-        "no `meet`, so ranks would never hold the same parameters");
+        Policy::agrees || Run::agrees() || !requires { Run::synchronise(); }, // that of UpdateRun is static
+        "unisono::Trainer: found an update whose ranks train on their own, with a run that does not replace "
+        "`synchronise`. Required: `void synchronise()`. Why: UpdateRun's does nothing, so ranks would never hold the "
+        "same parameters");
     static_assert(Policy::agrees || !Run::agrees() || std::is_same_v<Run, UpdateRun<Training>>,
                   "unisono::Trainer: found an update that does not declare `agrees`, with a run that does. Required: a "
                   "run that derives from LocalRun or AsynchronousRun (update/local.hpp, "
