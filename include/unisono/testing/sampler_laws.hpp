@@ -86,7 +86,8 @@ static_assert(sampler_policy<ArchetypeSampler>);
 enum class Coverage : std::uint8_t {
     exact,  ///< once
     padded, ///< at least once; numbers of repetitions differ by at most one
-    cut,    ///< at most once
+    cut,    ///< at most once; the end of the order is left out, less than a global batch
+    subset, ///< at most once; the sampler chooses which, and how many
 };
 
 /// A copy of a stream's micro-batch.
@@ -122,7 +123,8 @@ struct SamplerSetting {
 
 /// The setting as text, for violations.
 inline std::string text(const SamplerSetting& s) {
-    return concat({"N=", s.data_size, " b=", s.batch_size, " W=", s.world, " epoch=", s.epoch, ": "});
+    return concat(
+        {s.data_size, " samples in batches of ", s.batch_size, " on ", s.world, " ranks, epoch ", s.epoch, ": "});
 }
 
 /// The micro-batches of every rank, by rank.
@@ -211,7 +213,7 @@ std::optional<std::string> sampler_resumes(const Sampler& sampler, const Sampler
 
 /// If resumed at any sample, even with another number of ranks, each round gives the next samples
 /// of the order, so no sample is repeated or left out. `coverage` says how the last round is filled
-/// or cut.
+/// or cut, and whether the order has all samples.
 template <class Sampler>
 std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSetting& s, std::int64_t new_world,
                                          Coverage coverage) {
@@ -221,13 +223,16 @@ std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSe
     if constexpr (requires { whole.replicas; }) whole.replicas = 1;
     const auto alone = all_ranks(whole, one);
     for (const Kept& kept : alone[0]) order.insert(order.end(), kept.samples.begin(), kept.samples.end());
-    if (static_cast<std::int64_t>(order.size()) != s.data_size)
-        return concat({text(one), "one replica gets ", order.size(), " samples"});
+    const auto length = static_cast<std::int64_t>(order.size());
+    if (coverage == Coverage::subset ? length == 0 : length != s.data_size)
+        return concat({text(one), "one replica gets ", length, " samples; expected ",
+                       coverage == Coverage::subset ? concat({"at least 1"})
+                                                    : concat({s.data_size, " (Coverage::subset allows less)"})});
     const SamplerSetting now{s.data_size, s.batch_size, new_world, s.epoch};
     const std::int64_t each =
         sampler.stream(shape_of_rank(sampler, now.data_size, now.batch_size, now.world, 0), Epoch{now.epoch})
             .global_batch();
-    for (std::int64_t from = 0; from <= s.data_size; ++from) {
+    for (std::int64_t from = 0; from <= length; ++from) {
         std::vector<std::vector<std::size_t>> rounds;
         for (const auto& rank : all_ranks(sampler, now, from))
             for (const Kept& kept : rank) {
@@ -238,9 +243,9 @@ std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSe
         const std::string where = concat({text(s), "from ", from, " on ", new_world, " ranks "});
         std::int64_t begin = from;
         for (std::vector<std::size_t>& given : rounds) {
-            const std::int64_t end = std::min(s.data_size, begin + each);
+            const std::int64_t end = std::min(length, begin + each);
             std::vector<std::size_t> due(order.begin() + begin, order.begin() + end);
-            const bool last = begin + each >= s.data_size;
+            const bool last = begin + each >= length;
             std::sort(given.begin(), given.end());
             std::sort(due.begin(), due.end());
             const bool padded = last && coverage == Coverage::padded;
@@ -253,8 +258,8 @@ std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSe
                                due.size(), " of the order"});
             begin = end;
         }
-        if (begin != s.data_size && (coverage != Coverage::cut || s.data_size - begin >= each))
-            return concat({where, "the last ", s.data_size - begin, " samples are left out"});
+        if (begin != length && (coverage != Coverage::cut || length - begin >= each))
+            return concat({where, "the last ", length - begin, " samples are left out"});
     }
     return std::nullopt;
 }
@@ -286,10 +291,12 @@ Violations sampler_laws(const Sampler& sampler, Coverage coverage, const Sampler
                     if (wrong) continue; // the other laws would only report it again
                     const auto [least, most] = std::minmax_element(given.begin(), given.end());
                     if (coverage == Coverage::exact && (*least != 1 || *most != 1))
-                        found.add(concat({text(s), "not every sample is given exactly once"}));
+                        found.add(concat(
+                            {text(s), "a sample is given ", *least != 1 ? *least : *most, " times; expected once"}));
                     if (coverage == Coverage::padded && (*least < 1 || *most > *least + 1))
                         found.add(concat({text(s), "samples are missing, or padded unevenly"}));
-                    if (coverage == Coverage::cut && *most > 1) found.add(concat({text(s), "a sample is given twice"}));
+                    if ((coverage == Coverage::cut || coverage == Coverage::subset) && *most > 1)
+                        found.add(concat({text(s), "a sample is given twice"}));
                     note(sampler_resumes(sampler, s));
                     for (const std::int64_t other : {1, 2, 3}) note(sampler_rests(sampler, s, other, coverage));
                 } catch (const std::exception& thrown) {

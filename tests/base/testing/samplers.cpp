@@ -115,6 +115,16 @@ struct ForOneDataSet {
     }
 };
 
+/// Every epoch has the same half of the samples, at least one.
+struct HalfTheSamples : un::SequentialSampler {
+    static constexpr std::string_view name = "half the samples";
+    friend bool operator==(const HalfTheSamples&, const HalfTheSamples&) = default;
+    [[nodiscard]] un::SampleStream stream(un::SamplerShape shape, un::Epoch epoch, std::int64_t consumed = 0) const {
+        shape.data_size = (shape.data_size + 1) / 2;
+        return un::SequentialSampler::stream(shape, epoch, consumed);
+    }
+};
+
 } // namespace mutants
 
 BOOST_AUTO_TEST_SUITE(certified_samplers)
@@ -137,7 +147,7 @@ BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
 
 BOOST_AUTO_TEST_CASE(of_mutants) {
     expect_reported(sampler_laws(MutantSampler<RepeatsTheFirstSample>{}, Coverage::exact),
-                    {"mutant sampler", "exactly once", "N=2 b=2"});
+                    {"mutant sampler", "a sample is given 0 times; expected once", "2 samples in batches of 2"});
     expect_reported(sampler_laws(MutantSampler<CountsOnlyItsOwn>{}, Coverage::exact), {"round_samples"});
     expect_reported(sampler_laws(MutantSampler<ForgetsTheEnd>{}, Coverage::exact), {"ends_epoch is wrong"});
     expect_reported(sampler_laws(MutantSampler<ResumesTooEarly>{}, Coverage::exact),
@@ -145,16 +155,29 @@ BOOST_AUTO_TEST_CASE(of_mutants) {
     expect_reported(sampler_laws(MutantSampler<RunsOver>{}, Coverage::exact), {"out of range"});
     expect_reported(sampler_laws(mutants::StartsAnew{}, Coverage::exact), {"resumed at", "differs"});
     // It pads.
-    expect_reported(sampler_laws(un::DistributedSampler{}, Coverage::exact), {"exactly once"});
+    expect_reported(sampler_laws(un::DistributedSampler{}, Coverage::exact),
+                    {"a sample is given 2 times; expected once"});
     expect_reported(sampler_laws(mutants::RoundsDown{}, Coverage::padded), {"rounds down", "on 2 ranks", "missing"});
     expect_reported(sampler_laws(mutants::RoundsDown{.drop_last = true}, Coverage::cut), {"twice, or too early"});
     expect_reported(sampler_laws(mutants::RoundsUp{}, Coverage::padded), {"rounds up", "on 2 ranks", "left out"});
     expect_reported(sampler_laws(mutants::RoundsUp{.drop_last = true}, Coverage::cut), {"rounds up", "on 2 ranks"});
 }
 
+BOOST_AUTO_TEST_CASE(subset_of_the_samples) {
+    const SamplerTrial trial = {.data_sizes = {1, 7, 25}, .batch_sizes = {1, 2, 4}};
+    expect_lawful(sampler_laws(mutants::HalfTheSamples{}, Coverage::subset, trial));
+    expect_lawful(sampler_laws(un::SequentialSampler{}, Coverage::subset));
+    expect_reported(sampler_laws(mutants::HalfTheSamples{}, Coverage::cut, trial),
+                    {"7 samples in batches of 1 on 1 ranks, epoch 1: one replica gets 4 samples; expected 7"});
+    expect_reported(sampler_laws(MutantSampler<RepeatsTheFirstSample>{}, Coverage::subset),
+                    {"a sample is given twice"});
+    expect_reported(sampler_laws(mutants::RoundsUp{}, Coverage::subset), {"rounds up", "on 2 ranks"});
+}
+
 BOOST_AUTO_TEST_CASE(made_for_one_data_set) {
     expect_lawful(sampler_laws(mutants::ForOneDataSet{}, Coverage::exact, {.data_sizes = {7}}));
-    expect_reported(sampler_laws(mutants::ForOneDataSet{}, Coverage::exact), {"N=1 b=1", "threw", "knows 7 samples"});
+    expect_reported(sampler_laws(mutants::ForOneDataSet{}, Coverage::exact),
+                    {"1 samples in batches of 1", "threw", "knows 7 samples"});
     expect_reported(sampler_laws(mutants::StartsAnew{}, Coverage::exact, {.data_sizes = {7}}), {"resumed at"});
 }
 
