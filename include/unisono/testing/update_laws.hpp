@@ -160,6 +160,10 @@ std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTria
         if constexpr (requires { trainer->state().update_run().own(); })
             synchronises = trainer->state().update_run().own() == 0;
         mine.moved_by_skip = !synchronises && model.weights != before;
+        // One rank leaves an update out, alone or with all: the ranks still synchronise together.
+        if constexpr (!requires { requires Policy::asynchronous; }) // else a rank sees what others do meanwhile
+            trainer->step(std::array<double, 1>{rank == 0 ? std::numeric_limits<double>::infinity()
+                                                          : UpdateLawModel::target(rank, 0)});
         trainer->synchronise();
         train_update_law(*trainer, rank, 2 * trial.updates, trial.most_updates);
         synchronise();
@@ -253,7 +257,8 @@ void run_update_laws(const Policy& policy, const UpdateTrial& trial, Violations&
 
 /// Trains a small model with the policy, on threads. After a synchronisation all ranks hold the
 /// same parameters, bit by bit, and no rank has an update of its own. An update that the guard
-/// leaves out on all ranks changes nothing. The model learns. A training gives the same bits when
+/// leaves out on all ranks changes nothing, and after one that a rank leaves out alone the ranks
+/// still synchronise together. The model learns. A training gives the same bits when
 /// it is repeated; also if a new trainer is restored from `state()` at a synchronisation, as a
 /// checkpoint does, or if the trainer is restored to it after further updates. An `asynchronous`
 /// policy may give other bits each time. A trainer that ends between two synchronisations leaves
@@ -264,6 +269,12 @@ Violations update_laws(const Policy& policy, const UpdateTrial& trial = {}) {
     Violations found{std::string(Policy::name)};
     try {
         detail::run_update_laws(policy, trial, found);
+    } catch (const error& thrown) {
+        const bool waited = !Policy::agrees && thrown.code() != ErrorCode::bad_input;
+        found.add(concat({"threw ", thrown.what(),
+                          waited ? ". Do all ranks communicate after the same updates? `after` counts every update, "
+                                   "whatever the verdict, and returns the same on all ranks"
+                                 : ""}));
     } catch (const std::exception& thrown) {
         found.add(concat({"threw ", thrown.what()}));
     }

@@ -33,7 +33,8 @@ enum class Fault {
     last_bit,
     throws,
     keeps_on_return,
-    leaves_a_sum
+    leaves_a_sum,
+    counts_commits
 };
 
 template <class Training, class Policy>
@@ -52,6 +53,7 @@ public:
         return Base::discard(verdict);
     }
     [[nodiscard]] bool after(un::Verdict verdict) {
+        if (fault_ == Fault::counts_commits && verdict != un::Verdict::commit) return false;
         const bool due = Base::after(verdict);
         if (fault_ != Fault::leaves_a_sum) return due;
         left_.wait();
@@ -138,6 +140,7 @@ BOOST_AUTO_TEST_CASE(faulty_ones) {
     expect_reported(laws_of(Fault::learns_nothing), {"after 400 updates the first parameter is 0", "within 5 %"});
     expect_reported(laws_of(Fault::drifts), {"the next training holds", "as the first time"});
     expect_reported(laws_of(Fault::throws), {"faulty: threw ", "does not want to meet"});
+    expect_reported(laws_of(Fault::counts_commits), {"faulty: threw ", "`after` counts every update"});
     expect_reported(laws_of(Fault::keeps_on_return), {"a training that went back holds", "restore() keeps something"});
     expect_reported(laws_of(Fault::leaves_a_sum), {"a trainer that ended between two synchronisations broke the world",
                                                    "dropped the handle of an unfinished operation"});
