@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <exception>
 #include <mutex>
@@ -230,12 +231,35 @@ private:
     std::mutex mutex_;
 };
 
+/// A format of messages (extensions/compression/gathered.hpp) writes only to its message.
+template <class T, class Policy>
+void message_laws(const Policy& policy, const CompressionTrial& trial, Violations& found) {
+    if constexpr (requires(std::span<T> rest, std::span<std::byte> message) {
+                      { policy.message_bytes(rest.size()) } -> std::same_as<std::size_t>;
+                      policy.encode(rest, message);
+                  }) {
+        for (const std::size_t count : trial.counts) {
+            constexpr std::byte unused{0xa5};
+            const std::size_t bytes = policy.message_bytes(count);
+            std::vector<std::byte> memory(bytes + 64, unused);
+            std::vector<T> rest(count);
+            for (std::size_t i = 0; i < count; ++i) rest[i] = static_cast<T>(std::sin(static_cast<double>(i + 1)));
+            policy.encode(std::span<T>(rest), std::span<std::byte>(memory).first(bytes));
+            const auto behind = static_cast<std::ptrdiff_t>(bytes);
+            if (std::any_of(memory.begin() + behind, memory.end(), [&](std::byte one) { return one != unused; }))
+                found.add(concat(
+                    {"encode() writes behind a message of ", count, " elements; its message_bytes() is ", bytes}));
+        }
+    }
+}
+
 } // namespace detail
 
-/// All ranks have the same bits. Zeros stay zeros. Nothing that error feedback keeps is lost, also
-/// if `rescale` and `correct`, where the run has them, change how often it counts, and nothing
-/// remains after `forget`. A run depends only on its gradients, and after `restart` not on those
-/// before. In float and double, on each number of ranks, for buckets of these sizes.
+/// A format writes only to its messages. All ranks have the same bits. Zeros stay zeros. Nothing
+/// that error feedback keeps is lost, also if `rescale` and `correct`, where the run has them,
+/// change how often it counts, and nothing remains after `forget`. A run depends only on its
+/// gradients, and after `restart` not on those before. In float and double, on each number of
+/// ranks, for buckets of these sizes.
 template <compression_policy Policy>
     requires(Policy::compresses)
 Violations compression_laws(const Policy& policy, const CompressionTrial& trial = {}) {
@@ -246,6 +270,9 @@ Violations compression_laws(const Policy& policy, const CompressionTrial& trial 
         found.add(concat({"check() threw ", thrown.what()}));
         return found;
     }
+    detail::message_laws<float>(policy, trial, found);
+    detail::message_laws<double>(policy, trial, found);
+    if (!found.lawful()) return found; // the other laws would write there, too
     for (int ranks = 1; ranks <= trial.most_ranks && !found.full(); ++ranks)
         detail::CompressionWorld<Policy>(policy, trial, ranks, found).run();
     return found;

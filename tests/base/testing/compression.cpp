@@ -73,11 +73,19 @@ struct Floats {
     }
 };
 
+/// Its last float is written behind the message.
+struct Short : Floats<true> {
+    friend bool operator==(const Short&, const Short&) = default;
+    static std::size_t message_bytes(std::size_t count) { return count * sizeof(float) - 1; }
+};
+
 } // namespace gathered
 
 BOOST_AUTO_TEST_CASE(messages_that_all_ranks_get) {
     expect_lawful(compression_laws(gathered::Floats<true>{}));
     expect_reported(compression_laws(gathered::Floats<false>{}), {"floats", "adds up to"});
+    expect_reported(compression_laws(gathered::Short{}),
+                    {"floats: encode() writes behind a message of 7 elements; its message_bytes() is 27"});
     // Where magnitudes differ, signs send small values slowly.
     expect_lawful(compression_laws(SignCompression{}, {.most_ranks = 2, .updates_until_all = 1000, .tolerance = 0.01}));
 }
