@@ -81,10 +81,10 @@ private:
 
 /// One bucket, for a policy that gives owners.
 struct BucketFacts {
-    std::size_t index = 0;
+    std::size_t index = 0; ///< number of the bucket; the last parameters are in bucket 0
     std::size_t count = 0; ///< elements
     std::size_t element_bytes = 4;
-    int world = 1;
+    int world = 1; ///< ranks
 };
 
 /// `owners(facts)`: a pure function, so that all ranks agree without communication. Positions are
