@@ -191,9 +191,9 @@ struct ChosenReducer : Chosen<Reducers> {
 template <class... Runs>
 class ChosenRun {
 public:
-    template <std::size_t I, class... Arguments>
-    explicit ChosenRun(std::in_place_index_t<I> which, Arguments&&... arguments)
-        : run_(which, std::forward<Arguments>(arguments)...) {}
+    template <std::size_t I, class World, class... Arguments>
+    ChosenRun(std::in_place_index_t<I> which, World& world, const Arguments&... arguments)
+        : run_(which, world, arguments...) {}
 
     template <class T, class Reduction>
     void begin(std::size_t b, T* values, Reduction& reduction) {
@@ -255,7 +255,7 @@ struct ChosenExchange {
         case 0: return Run(std::in_place_index<0>, world, buckets, un::Int8Wire{.block = 4});
         case 1: return Run(std::in_place_index<1>, world, buckets, un::Fp8Wire{.block = 4});
         case 2: return Run(std::in_place_index<2>, world, buckets, un::OneBit{.warm_up = 2, .block = 4});
-        case 3: return Run(std::in_place_index<3>, un::TopK{.fraction = 0.4}, world, buckets);
+        case 3: return Run(std::in_place_index<3>, world, buckets, un::TopK{.fraction = 0.4});
         default: return Run(std::in_place_index<4>, world, buckets, parameters);
         }
     }

@@ -82,13 +82,8 @@ public:
             if (bucket.values == nullptr) continue;
             std::vector<T> sent(bucket.rest.size());
             policy_.add(std::span<const std::byte>(bucket.mine), std::span<T>(sent));
-            for (std::size_t i = 0; i < sent.size(); ++i) {
-                T& rest = bucket.rest[i];
-                if (!detail::is_finite(sent[i])) sent[i] = 0;
-                rest += sent[i];
-                correct_one(rest, rest - bucket.values[i]);
-                rest -= sent[i];
-            }
+            for (std::size_t i = 0; i < sent.size(); ++i)
+                correct_one(bucket.rest[i], bucket.rest[i] + sent[i] - bucket.values[i]);
         }
     }
     void forget() {
