@@ -261,26 +261,33 @@ BOOST_AUTO_TEST_CASE(adasum_is_its_formula) {
 BOOST_AUTO_TEST_CASE(numbers_of_8_bits) {
     const auto e4m3 = un::detail::Fp8Digits::of(un::Fp8Format::e4m3),
                e5m2 = un::detail::Fp8Digits::of(un::Fp8Format::e5m2);
-    BOOST_TEST(e4m3.number(0x7e) == 448.0f);
-    BOOST_TEST(e4m3.number(0x01) == 0x1p-9f);
-    BOOST_TEST(e4m3.number(0x08) == 0x1p-6f);
-    BOOST_TEST(e4m3.number(0x38) == 1.0f);
-    BOOST_TEST(e5m2.number(0x7b) == 57344.0f);
-    BOOST_TEST(e5m2.number(0x01) == 0x1p-16f);
-    BOOST_TEST(e5m2.number(0x3c) == 1.0f);
+    const auto number = [](const auto& format, int code) { return format.number(static_cast<std::byte>(code)); };
+    const auto code = [](const auto& format, float x) { // of the nearest number
+        std::byte byte{};
+        const float rounded = format.round(x, byte);
+        BOOST_TEST(rounded == format.number(byte));
+        return std::to_integer<int>(byte);
+    };
+    BOOST_TEST(number(e4m3, 0x7e) == 448.0f);
+    BOOST_TEST(number(e4m3, 0x01) == 0x1p-9f);
+    BOOST_TEST(number(e4m3, 0x08) == 0x1p-6f);
+    BOOST_TEST(number(e4m3, 0x38) == 1.0f);
+    BOOST_TEST(number(e5m2, 0x7b) == 57344.0f);
+    BOOST_TEST(number(e5m2, 0x01) == 0x1p-16f);
+    BOOST_TEST(number(e5m2, 0x3c) == 1.0f);
     for (const auto& format : {e4m3, e5m2})
-        for (int code = 0; code <= format.largest;
-             ++code) { // a number of the format stays, any other becomes the nearest one
-            const float own = format.number(code);
-            BOOST_TEST(format.code(own) == code);
-            BOOST_TEST(format.number(format.code(-own)) == -own);
-            if (code == format.largest) break;
-            const float next = format.number(code + 1), middle = own / 2 + next / 2;
+        for (int each = 0; each <= format.largest;
+             ++each) { // a number of the format stays, any other becomes the nearest one
+            const float own = number(format, each);
+            BOOST_TEST(code(format, own) == each);
+            BOOST_TEST(number(format, code(format, -own)) == -own);
+            if (each == format.largest) break;
+            const float next = number(format, each + 1), middle = own / 2 + next / 2;
             BOOST_TEST(own < next);
-            BOOST_TEST(format.code(middle * (1 - 0x1p-20f)) == code);
-            BOOST_TEST(format.code(middle * (1 + 0x1p-20f)) == code + 1);
+            BOOST_TEST(code(format, middle * (1 - 0x1p-20f)) == each);
+            BOOST_TEST(code(format, middle * (1 + 0x1p-20f)) == each + 1);
         }
-    BOOST_TEST(e4m3.code(1e9f) == 0x7e);
+    BOOST_TEST(code(e4m3, 1e9f) == 0x7e);
 }
 
 BOOST_AUTO_TEST_CASE(blocks_are_their_formulas) {

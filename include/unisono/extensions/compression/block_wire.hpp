@@ -51,9 +51,8 @@ float narrowed(T value) {
 /// is the element. The block's largest magnitude maps to the largest number. NaN or infinity in a
 /// block make the scale NaN. `Digits` has
 /// - `top()`: the largest number;
-/// - `code(x)`: the code, an integer, of the number that is nearest to x;
-/// - `number(code)`;
-/// - `read(byte)`: the code of which a byte is the lowest bits.
+/// - `round(x, byte)`: returns the number that is nearest to x, and sets its byte;
+/// - `number(byte)`.
 template <class Digits>
 struct ScaledCodec {
     Digits digits = {};
@@ -78,9 +77,8 @@ struct ScaledCodec {
         std::byte* const to = wire + sizeof scale;
         for (std::size_t i = 0; i < count; ++i) {
             const T wanted = left == nullptr ? values[i] : values[i] + left[i];
-            const int code = digits.code(finite ? narrowed(wanted) * inverse : 0);
-            to[i] = static_cast<std::byte>(code);
-            if (left != nullptr) left[i] = finite ? wanted - static_cast<T>(digits.number(code) * scale) : T{};
+            const float number = digits.round(finite ? narrowed(wanted) * inverse : 0, to[i]);
+            if (left != nullptr) left[i] = finite ? wanted - static_cast<T>(number * scale) : T{};
         }
     }
 
@@ -89,7 +87,7 @@ struct ScaledCodec {
         float scale = 0;
         std::memcpy(&scale, wire, sizeof scale);
         for (std::size_t i = 0; i < count; ++i) {
-            const auto sent = static_cast<T>(digits.number(digits.read(wire[sizeof scale + i])) * scale);
+            const auto sent = static_cast<T>(digits.number(wire[sizeof scale + i]) * scale);
             if constexpr (Adds) values[i] += sent;
             else values[i] = sent;
         }

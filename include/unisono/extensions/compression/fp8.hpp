@@ -37,20 +37,21 @@ struct Fp8Digits {
     }
 
     [[nodiscard]] float top() const { return magnitude(largest); }
-    [[nodiscard]] int code(float x) const {
+    [[nodiscard]] float round(float x, std::byte& byte) const {
         const float size = std::abs(x);
         const int exponent = std::max(static_cast<int>(std::bit_cast<std::uint32_t>(size) >> 23) - 127, 1 - bias);
         const float scaled = size * power_of_two(mantissa - exponent); // 2^mantissa and more, if normal
         // NOLINTNEXTLINE(bugprone-incorrect-roundings): it is not negative
         const auto digits = static_cast<int>(scaled + 0.5f);
-        const int found = std::min(((exponent + bias - 1) << mantissa) + digits, largest);
-        return found | (x < 0 ? 0x80 : 0);
+        const int code = std::min(((exponent + bias - 1) << mantissa) + digits, largest);
+        byte = static_cast<std::byte>(code | (x < 0 ? 0x80 : 0));
+        return x < 0 ? -magnitude(code) : magnitude(code);
     }
-    [[nodiscard]] float number(int code) const {
-        const float found = magnitude(code & 0x7f);
-        return code > 0x7f ? -found : found;
+    [[nodiscard]] float number(std::byte byte) const {
+        const auto bits = std::to_integer<int>(byte);
+        const float found = magnitude(bits & 0x7f);
+        return bits > 0x7f ? -found : found;
     }
-    [[nodiscard]] static int read(std::byte one) { return std::to_integer<int>(one); }
 
 private:
     [[nodiscard]] float magnitude(int code) const {

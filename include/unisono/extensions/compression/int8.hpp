@@ -19,11 +19,12 @@ namespace detail {
 /// The numbers -127 to 127: the error of an element is at most half the scale.
 struct Int8Digits {
     [[nodiscard]] static constexpr float top() { return 127; }
-    [[nodiscard]] static int code(float x) {
-        return std::clamp(static_cast<int>(x + (x < 0 ? -0.5f : 0.5f)), -127, 127);
+    [[nodiscard]] static float round(float x, std::byte& byte) {
+        const int digit = std::clamp(static_cast<int>(x + (x < 0 ? -0.5f : 0.5f)), -127, 127);
+        byte = static_cast<std::byte>(digit);
+        return static_cast<float>(digit);
     }
-    [[nodiscard]] static float number(int code) { return static_cast<float>(code); }
-    [[nodiscard]] static int read(std::byte one) { return static_cast<std::int8_t>(one); }
+    [[nodiscard]] static float number(std::byte byte) { return static_cast<float>(static_cast<std::int8_t>(byte)); }
 };
 
 } // namespace detail
