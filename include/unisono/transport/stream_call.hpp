@@ -6,26 +6,33 @@
 /// (extensions/device/stream_steps.hpp) knows schedules; code that runs them
 /// (extensions/nccl/device.hpp) knows a library.
 ///
-/// Laws of `stream_device()` of a transport that `enqueues`
+/// A transport that `enqueues` has a `stream_device()` with
 /// - `begin_program(group)` returns a number and `program(number)` the empty list to fill;
 ///   `submit(number)` hands it over. Programs of all groups run one after the other, in the order
 ///   of submission.
-/// - `program_done(number)`: the latest `progress` has seen that its last call has finished.
-///   `release_program(number)` returns the number, after the program is done or aborted.
+/// - `program_done(number)`: the transport's latest `progress` has seen that the program's last
+///   call has finished. `release_program(number)` returns the number, after the program is done or
+///   aborted.
 /// - A call with `open` set belongs to one communication with the next one: their sends and
 ///   receives proceed at the same time.
 /// - `follow_program(number, stream)`: work that is enqueued afterwards on another stream of the
 ///   device waits for the program; false while the program is not enqueued. `follow_all(stream)`:
-///   it waits for all that was enqueued so far. `wait_for(stream)` is the opposite, for programs
-///   that begin after it. It throws `refused` if the device's library refuses the stream.
+///   it waits for all that was enqueued so far.
 /// - Between `begin_capture` and `end_capture`, which returns a graph, programs are done once they
 ///   are enqueued: the device is not queried. `drop_capture` discards the captured work, if there
 ///   is any. The owner of the graph may launch it in programs.
-/// - `check_every()`: the interval, in programs of a group, at which ranks compare a program, and
-///   with it those before.
-/// - After `abort` none of its calls accesses memory any more.
+/// - `take_block(bytes, true, with_pinned)`, `give_block(block)`: memory at `block.device`, and, if
+///   `with_pinned`, pinned memory of the host at `block.pinned`; kept and reused. Errors: refused.
+///   `pinned()->holds(data, bytes)`: the device copies directly from and to this memory.
 /// - Before a group of other ranks than the world's does anything, its ranks call `open_group`, as
 ///   do all ranks of its parent.
+///
+/// The transport itself has
+/// - `wait_for(stream)`: programs that begin afterwards wait for all that was enqueued so far on
+///   that stream. It throws `refused` if the device's library refuses the stream.
+/// - `check_every()`: the interval, in programs of a group, at which ranks compare a program, and
+///   with it those before.
+/// - `abort(fault)`, after which none of the calls accesses memory any more.
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/list.hpp"
