@@ -63,14 +63,10 @@ struct ElasticTerms {
     }
 };
 inline void write(WireWriter& out, const ElasticTerms& terms) {
-    for (const std::int64_t term : {terms.least, terms.most, terms.patience, terms.give_up, terms.trust_resets})
-        out.u64(static_cast<std::uint64_t>(term));
-    out.text(terms.transport);
+    out.put(terms.least, terms.most, terms.patience, terms.give_up, terms.trust_resets, terms.transport);
 }
 inline void read(WireReader& in, ElasticTerms& terms) {
-    for (std::int64_t* const term : {&terms.least, &terms.most, &terms.patience, &terms.give_up, &terms.trust_resets})
-        *term = static_cast<std::int64_t>(in.u64());
-    terms.transport = in.text();
+    in.take(terms.least, terms.most, terms.patience, terms.give_up, terms.trust_resets, terms.transport);
 }
 
 /// The facts that an applicant sends about itself.
@@ -87,25 +83,21 @@ struct Application {
 
 inline Blob encode(const Application& application) {
     WireWriter out;
-    out.u32(application.version);
-    out.bytes(std::as_bytes(std::span(application.program)));
+    const Applicant& applicant = application.applicant;
+    out.put(application.version, application.program);
     write(out, application.terms);
-    out.u64(application.applicant.identity);
-    out.u32(application.applicant.port);
-    out.text(application.applicant.host);
-    out.u8(static_cast<std::uint8_t>(application.mode));
+    out.put(applicant.identity, applicant.port, applicant.host, application.mode);
     return out.take();
 }
 inline bool decode(std::span<const std::byte> bytes, Application& application) {
     WireReader in(bytes);
-    application.version = in.u32();
-    for (std::uint8_t& byte : application.program) byte = in.u8();
+    Applicant& applicant = application.applicant;
+    std::uint8_t mode = 0;
+    in.take(application.version, application.program);
     read(in, application.terms);
-    application.applicant.identity = in.u64();
-    application.applicant.port = static_cast<std::uint16_t>(in.u32());
-    application.applicant.host = in.text();
-    application.mode = static_cast<FloatingPointMode>(in.u8() & 15u);
-    return in.finished() && application.applicant.host.size() <= 256;
+    in.take(applicant.identity, applicant.port, applicant.host, mode);
+    application.mode = static_cast<FloatingPointMode>(mode & 15u);
+    return in.finished() && applicant.host.size() <= 256;
 }
 
 /// The digest of the file that this process runs; equal for all ranks of one training. Zeros if the
@@ -218,14 +210,9 @@ private:
         Entrance& entrance = visitor.entrance;
         if (!entrance.socket.valid()) return false;
         bool open = true, says_more = false;
-        std::byte buffer[4096];
-        for (;;) {
-            const ssize_t got = ::recv(entrance.socket.get(), buffer, sizeof buffer, 0);
-            if (got > 0) entrance.unread.insert(entrance.unread.end(), buffer, buffer + got);
-            says_more = says_more || got > 0;
-            if (got > 0 && entrance.unread.size() < 65536) continue;
-            open = got < 0 && (errno == EAGAIN || errno == EINTR);
-            break;
+        for (ssize_t got = 1; got > 0 && open; says_more = says_more || got > 0) {
+            got = receive_some(entrance.socket.get(), entrance.unread, 4096);
+            open = got >= 0 && entrance.unread.size() < 65536;
         }
         if (open) open = read_application(visitor);
         visitor.in_vain = says_more ? 0 : visitor.in_vain + 1;
@@ -243,7 +230,7 @@ private:
         if (parsed != Parsed::frame || frame.kind != FrameKind::contribution || visitor.waits ||
             !decode(frame.payload, application))
             return false;
-        drop_frame(visitor.entrance, used);
+        drop_front(visitor.entrance.unread, used);
         const std::string why = reason_against(application);
         if (why.empty()) {
             visitor.waits = application.applicant;

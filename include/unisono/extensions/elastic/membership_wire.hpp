@@ -38,22 +38,13 @@ inline void write(WireWriter& out, const std::vector<int>& members) {
 }
 inline void write(WireWriter& out, const std::vector<Applicant>& applicants) {
     out.u32(static_cast<std::uint32_t>(applicants.size()));
-    for (const Applicant& one : applicants) {
-        out.u64(one.identity);
-        out.u32(one.port);
-        out.text(one.host);
-    }
+    for (const Applicant& one : applicants) out.put(one.identity, one.port, one.host);
 }
 inline Blob encode(const MembershipMessage& message) {
     WireWriter out;
-    out.u8(static_cast<std::uint8_t>(message.word));
     const Successor& next = message.successor;
-    for (const std::uint64_t number :
-         {message.epoch, message.ballot, message.updates, message.accepted_ballot, next.updates})
-        out.u64(number);
-    for (const int number : {message.member, next.source, next.next_number})
-        out.u32(static_cast<std::uint32_t>(number));
-    out.u8(message.heard ? 1 : 0);
+    out.put(message.word, message.epoch, message.ballot, message.updates, message.accepted_ballot, next.updates,
+            message.member, next.source, next.next_number, message.heard);
     for (const std::vector<int>* members : {&next.members, &next.doubtful, &next.elders, &message.missed})
         write(out, *members);
     write(out, next.added);
@@ -63,10 +54,7 @@ inline Blob encode(const MembershipMessage& message) {
 inline constexpr std::uint8_t next_rendezvous_word = 100;
 inline Blob encode(const NextRendezvous& rendezvous) {
     WireWriter out;
-    out.u8(next_rendezvous_word);
-    out.u64(rendezvous.epoch);
-    out.u32(rendezvous.port);
-    out.text(rendezvous.host);
+    out.put(next_rendezvous_word, rendezvous.epoch, rendezvous.port, rendezvous.host);
     return out.take();
 }
 /// Reads ranges of members below `limit`. Refuses empty ranges, and more members than `limit`.
@@ -88,9 +76,7 @@ inline bool read(WireReader& in, std::vector<Applicant>& applicants) {
     if (!in.good() || in.left() / 16 < count) return false;
     for (std::size_t i = 0; i < count; ++i) {
         Applicant one;
-        one.identity = in.u64();
-        one.port = static_cast<std::uint16_t>(in.u32());
-        one.host = in.text();
+        in.take(one.identity, one.port, one.host);
         applicants.push_back(std::move(one));
     }
     return in.good();
@@ -98,19 +84,14 @@ inline bool read(WireReader& in, std::vector<Applicant>& applicants) {
 /// Returns false for bytes that no member sends.
 inline bool decode(std::span<const std::byte> bytes, MembershipMessage& message) {
     WireReader in(bytes);
-    const std::uint8_t word = in.u8();
-    if (word > static_cast<std::uint8_t>(MembershipWord::goodbye)) return false;
-    message.word = static_cast<MembershipWord>(word);
     Successor& next = message.successor;
-    for (std::uint64_t* const number :
-         {&message.epoch, &message.ballot, &message.updates, &message.accepted_ballot, &next.updates})
-        *number = in.u64();
-    for (int* const number : {&message.member, &next.source, &next.next_number}) {
-        *number = static_cast<int>(in.u32());
-        if (*number < -1 || *number > most_numbers) return false;
-    }
-    const std::uint8_t heard = in.u8();
+    std::uint8_t heard = 0;
+    in.take(message.word, message.epoch, message.ballot, message.updates, message.accepted_ballot, next.updates,
+            message.member, next.source, next.next_number, heard);
     message.heard = heard == 1;
+    if (message.word > MembershipWord::goodbye) return false;
+    for (const int number : {message.member, next.source, next.next_number})
+        if (number < -1 || number > most_numbers) return false;
     const auto limit = static_cast<std::uint32_t>(std::max(next.next_number, 0));
     return heard <= 1 && read(in, next.members, limit, true) && read(in, next.doubtful, limit, false) &&
            read(in, next.elders, limit, false) && read(in, message.missed, most_numbers, true) &&
@@ -120,9 +101,7 @@ inline bool decode(std::span<const std::byte> bytes, MembershipMessage& message)
 inline bool decode(std::span<const std::byte> bytes, NextRendezvous& rendezvous) {
     WireReader in(bytes);
     if (in.u8() != next_rendezvous_word) return false;
-    rendezvous.epoch = in.u64();
-    rendezvous.port = static_cast<std::uint16_t>(in.u32());
-    rendezvous.host = in.text();
+    in.take(rendezvous.epoch, rendezvous.port, rendezvous.host);
     return in.finished();
 }
 

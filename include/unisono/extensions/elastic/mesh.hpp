@@ -39,8 +39,7 @@ public:
         }
         begin_to_listen(has_other_hosts(control, deadline));
         WireWriter out;
-        const JobToken drawn = JobToken::random();
-        for (const std::uint8_t byte : drawn.value()) out.u8(byte);
+        out.put(JobToken::random().value());
         card_.write(out);
         const Blob mine = out.take();
         const std::vector<Blob> cards = control.all_gather(mine, deadline);
@@ -295,14 +294,14 @@ private:
         if (found != Greeted::proven) return found == Greeted::waits;
         peer.seals = peer.call->session(secret_);
         peer.call.reset();
-        peer.out.insert(peer.out.end(), proof.begin(), proof.end());
+        append(peer.out, proof);
         for (Blob& frame : std::exchange(peer.waiting, {})) seal_and_write(peer, std::move(frame));
         write(peer);
         return true;
     }
     static void seal_and_write(Peer& peer, Blob frame) {
         peer.seals.out.close(frame);
-        peer.out.insert(peer.out.end(), frame.begin(), frame.end());
+        append(peer.out, frame);
         write(peer);
     }
     static bool is_goodbye(const Blob& frame) {
@@ -365,7 +364,7 @@ private:
     static void write(Peer& peer) {
         while (!peer.out.empty()) {
             const ssize_t sent = ::send(peer.socket.get(), peer.out.data(), peer.out.size(), MSG_NOSIGNAL);
-            if (sent > 0) peer.out.erase(peer.out.begin(), peer.out.begin() + sent);
+            if (sent > 0) drop_front(peer.out, static_cast<std::size_t>(sent));
             else if (sent < 0 && errno == EINTR) continue;
             else if (sent < 0 && errno == EAGAIN) return;
             else return peer.out.clear(); // the next read finds the reason
@@ -374,12 +373,10 @@ private:
     /// Returns false at the end of the connection, whatever the reason. A peer that has not proven
     /// itself is given little memory.
     static bool read(Peer& peer) {
-        std::byte buffer[16384];
-        while (!peer.call || peer.in.size() < sizeof buffer) {
-            const ssize_t got = ::recv(peer.socket.get(), buffer, sizeof buffer, 0);
-            if (got > 0) peer.in.insert(peer.in.end(), buffer, buffer + got);
-            else if (got < 0 && errno == EAGAIN) return true;
-            else if (got == 0 || errno != EINTR) return false;
+        constexpr std::size_t most = 16384;
+        while (!peer.call || peer.in.size() < most) {
+            const ssize_t got = receive_some(peer.socket.get(), peer.in, most);
+            if (got <= 0) return got == 0;
         }
         return true;
     }
@@ -399,7 +396,7 @@ private:
                 break;
             }
             const Blob frame(said.begin() + 4, said.begin() + static_cast<std::ptrdiff_t>(used));
-            peer().in.erase(peer().in.begin(), peer().in.begin() + static_cast<std::ptrdiff_t>(used + Seal::bytes));
+            drop_front(peer().in, used + Seal::bytes);
             peer().said_goodbye = peer().said_goodbye || is_goodbye(frame);
             ProcessCard card;
             if (read_card(frame, card)) peer().watch.know(card);

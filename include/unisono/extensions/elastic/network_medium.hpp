@@ -284,15 +284,13 @@ private:
     static bool hears_nothing_against(Entrance& entrance) {
         Frame frame;
         std::size_t used = 0;
-        std::byte buffer[4096];
-        const ssize_t got = ::recv(entrance.socket.get(), buffer, sizeof buffer, 0);
-        if (got > 0) entrance.unread.insert(entrance.unread.end(), buffer, buffer + got);
+        const bool is_open = receive_some(entrance.socket.get(), entrance.unread, 4096) >= 0;
         if (entrance.session.in.open(entrance.unread, 3 * most_text_bytes, frame, used) == Parsed::frame) {
             Fault fault;
             WireReader in(frame.payload);
             if (frame.kind == FrameKind::refused && read(in, most_ranks, fault)) throw error(fault);
         }
-        return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+        return is_open;
     }
     [[nodiscard]] std::chrono::nanoseconds left_until(nanoseconds until) const {
         if (now() >= until) throw_late("the next world's ranks have not connected in time", -1);

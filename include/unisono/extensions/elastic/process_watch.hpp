@@ -45,16 +45,10 @@ struct ProcessCard {
                 .address = std::move(address),
                 .port = port};
     }
-    void write(WireWriter& out) const {
-        for (const std::uint64_t number : {space, pid, born}) out.u64(number);
-        out.u32(port);
-        out.text(address);
-    }
+    void write(WireWriter& out) const { out.put(space, pid, born, port, address); }
     [[nodiscard]] static ProcessCard read(WireReader& in) {
         ProcessCard card;
-        for (std::uint64_t* const number : {&card.space, &card.pid, &card.born}) *number = in.u64();
-        card.port = static_cast<std::uint16_t>(in.u32());
-        card.address = in.text();
+        in.take(card.space, card.pid, card.born, card.port, card.address);
         return card;
     }
 };

@@ -193,7 +193,7 @@ public:
             if (got < 0 && errno == EAGAIN) return Answer::waits;
             if (got == 0 || (got < 0 && errno == ECONNRESET)) return Answer::ended;
             if (got < 0) return Answer::failed;
-            in_.insert(in_.end(), buffer, buffer + got);
+            append(in_, {buffer, static_cast<std::size_t>(got)});
             if (!is_proven_) {
                 Blob proof;
                 const Greeted found = caller_.look(key, in_, proof);

@@ -35,11 +35,7 @@ struct Entrance {
 
 /// Returns false at the deadline or at the connection's end.
 inline bool read_more(Entrance& entrance, nanoseconds until) {
-    if (!wait_for(entrance.socket.get(), POLLIN, until)) return false;
-    std::byte buffer[65536];
-    const ssize_t got = ::recv(entrance.socket.get(), buffer, sizeof buffer, 0);
-    if (got > 0) entrance.unread.insert(entrance.unread.end(), buffer, buffer + got);
-    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+    return wait_for(entrance.socket.get(), POLLIN, until) && receive_some(entrance.socket.get(), entrance.unread) >= 0;
 }
 
 /// Reads until a frame is complete. Returns nothing at the deadline or at the connection's end. The
@@ -52,10 +48,6 @@ inline std::optional<Frame> next_frame(Entrance& entrance, std::size_t most_byte
         if (parsed == Parsed::frame) return frame;
         if (parsed != Parsed::incomplete || !read_more(entrance, until)) return std::nullopt;
     }
-}
-
-inline void drop_frame(Entrance& entrance, std::size_t used) {
-    entrance.unread.erase(entrance.unread.begin(), entrance.unread.begin() + static_cast<std::ptrdiff_t>(used));
 }
 
 /// Sends a few bytes on a fresh connection. False: none or not all were sent.
@@ -126,7 +118,7 @@ inline std::optional<Entrance> enter(const SocketAddress& address, const Hello& 
     std::size_t used = 0;
     const std::optional<Frame> answer = next_frame(entrance, 3 * most_text_bytes, until, used);
     if (answer && answer->kind == FrameKind::accepted) {
-        drop_frame(entrance, used);
+        drop_front(entrance.unread, used);
         return entrance;
     }
     Fault fault;

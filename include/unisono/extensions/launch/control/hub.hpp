@@ -254,7 +254,7 @@ private:
             const auto found = peers_.find(action.connection);
             if (found == peers_.end()) continue;
             Peer& peer = found->second;
-            peer.out.insert(peer.out.end(), action.bytes.begin(), action.bytes.end());
+            append(peer.out, action.bytes);
             peer.closing = peer.closing || action.close;
             flush(action.connection);
         }

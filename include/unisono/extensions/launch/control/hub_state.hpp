@@ -59,7 +59,7 @@ public:
         const auto found = connections_.find(connection);
         if (found == connections_.end()) return;
         Blob& input = found->second.input;
-        input.insert(input.end(), bytes.begin(), bytes.end());
+        append(input, bytes);
         if (found->second.rank < 0 && !greet(connection, input)) return;
         std::size_t at = 0;
         const int rank = found->second.rank;
@@ -74,7 +74,7 @@ public:
             if (connections_.find(connection) == connections_.end()) return; // closed: it said goodbye
             at += used;
         }
-        input.erase(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(at));
+        drop_front(input, at);
     }
 
     /// Called when a connection, or the process at its other end, has ended.
@@ -230,10 +230,7 @@ private:
         }
         complete_ = true;
         WireWriter out;
-        for (const Member& each : members_) {
-            out.u64(each.hello.host);
-            out.u32(each.hello.pid);
-        }
+        for (const Member& each : members_) out.put(each.hello.host, each.hello.pid);
         broadcast(make_frame(FrameKind::complete, out.take()));
     }
 

@@ -45,10 +45,7 @@ public:
             Fault fault = failed.why();
             fault.rank = rank;
             fault.message = concat({"rank ", rank, ": ", fault.message});
-            WireWriter out;
-            write(out, fault);
-            write(out, Wait{});
-            post(make_frame(FrameKind::complaint, out.take()));
+            post(complaint_frame(fault, {}));
             static_cast<void>(send_all(socket_.get(), out_, steady_now() + verdict_within));
             throw error(fault);
         }
@@ -113,10 +110,7 @@ public:
         std::unique_lock lock(mutex_);
         if (seen_.load() != nullptr) return;
         if (!left() && !hub_gone_) {
-            WireWriter out;
-            write(out, fault);
-            write(out, wait_);
-            post(make_frame(FrameKind::complaint, out.take()));
+            post(complaint_frame(fault, wait_));
             await_hub(lock, [&] { return seen_.load() != nullptr || hub_gone_; });
             if (seen_.load() != nullptr) return;
         }
@@ -169,7 +163,7 @@ private:
 
     void post(Blob frame) {
         seal_out_.close(frame);
-        out_.insert(out_.end(), frame.begin(), frame.end());
+        append(out_, frame);
         wakeup_.ring();
     }
 
@@ -297,16 +291,10 @@ private:
 
     /// Returns false at the end of the connection.
     bool receive() {
-        std::byte buffer[65536];
         for (;;) {
-            const ssize_t got = ::recv(socket_.get(), buffer, sizeof buffer, 0);
-            if (got > 0) {
-                in_.insert(in_.end(), buffer, buffer + got);
-                if (!read_frames()) return false;
-                continue;
-            }
-            if (got < 0 && errno == EINTR) continue;
-            return got < 0 && errno == EAGAIN;
+            const ssize_t got = receive_some(socket_.get(), in_);
+            if (got <= 0) return got == 0;
+            if (!read_frames()) return false;
         }
     }
 
@@ -321,7 +309,7 @@ private:
             if (parsed != Parsed::frame || !handle(frame)) return false;
             at += used;
         }
-        in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(at));
+        drop_front(in_, at);
         return true;
     }
 

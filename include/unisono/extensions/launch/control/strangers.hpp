@@ -224,13 +224,8 @@ private:
     }
     static Greeted look(Guest& guest, const JobToken& secret) {
         for (;;) {
-            std::byte buffer[Hello::bytes];
-            const ssize_t got =
-                ::recv(guest.socket.get(), buffer, guest.door.awaits() - guest.said.size(), MSG_DONTWAIT);
-            if (got < 0 && errno == EINTR) continue;
-            if (got < 0 && errno == EAGAIN) return Greeted::waits;
-            if (got <= 0) return Greeted::stranger;
-            guest.said.insert(guest.said.end(), buffer, buffer + got);
+            const ssize_t got = receive_some(guest.socket.get(), guest.said, guest.door.awaits() - guest.said.size());
+            if (got <= 0) return got == 0 ? Greeted::waits : Greeted::stranger;
             Blob answer;
             const Greeted known = guest.door.look(secret, guest.said, answer);
             if (known != Greeted::waits) return known;

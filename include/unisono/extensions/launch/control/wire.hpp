@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -26,23 +27,43 @@ inline constexpr std::size_t most_frame_bytes = std::size_t{1} << 30;
 inline constexpr std::size_t most_text_bytes = 16'384;
 inline constexpr std::size_t frame_header_bytes = 8;
 
+/// The bytes of a number between processes.
+template <class Value>
+inline constexpr std::size_t wire_bytes = sizeof(Value) == 1 || sizeof(Value) == 8 ? sizeof(Value) : 4;
+
+inline void append(Blob& to, std::span<const std::byte> bytes) { to.insert(to.end(), bytes.begin(), bytes.end()); }
+inline void drop_front(Blob& from, std::size_t bytes) {
+    from.erase(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(bytes));
+}
+
 class WireWriter {
 public:
     void u8(std::uint8_t value) { out_.push_back(static_cast<std::byte>(value)); }
     void u32(std::uint32_t value) { little(value, 4); }
     void u64(std::uint64_t value) { little(value, 8); }
-    void bytes(std::span<const std::byte> data) { out_.insert(out_.end(), data.begin(), data.end()); }
+    void bytes(std::span<const std::byte> data) { append(out_, data); }
     void text(std::string_view text) {
         text = text.substr(0, most_text_bytes);
         u32(static_cast<std::uint32_t>(text.size()));
         bytes(std::as_bytes(std::span(text)));
     }
+    /// Enumerations and numbers of one byte have 1 byte, smaller numbers than 8 bytes have 4.
+    template <class... Values>
+    void put(const Values&... values) {
+        (put_one(values), ...);
+    }
     [[nodiscard]] Blob take() { return std::move(out_); }
     [[nodiscard]] std::size_t size() const { return out_.size(); }
 
 private:
-    void little(std::uint64_t value, int count) {
-        for (int i = 0; i < count; ++i) u8(static_cast<std::uint8_t>(value >> (8 * i)));
+    template <class Value>
+    void put_one(const Value& value) {
+        if constexpr (std::is_convertible_v<const Value&, std::string_view>) text(value);
+        else if constexpr (std::is_class_v<Value>) bytes(std::as_bytes(std::span(value)));
+        else little(static_cast<std::uint64_t>(value), wire_bytes<Value>);
+    }
+    void little(std::uint64_t value, std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i) u8(static_cast<std::uint8_t>(value >> (8 * i)));
     }
     Blob out_;
 };
@@ -71,11 +92,23 @@ public:
         const auto taken = bytes(good_ ? length : 0);
         return std::string(reinterpret_cast<const char*>(taken.data()), taken.size());
     }
+    /// Reads values that `put` has written. The caller checks the ranges of numbers.
+    template <class... Values>
+    void take(Values&... values) {
+        (take_one(values), ...);
+    }
     [[nodiscard]] bool good() const { return good_; }
     [[nodiscard]] bool finished() const { return good_ && in_.empty(); }
     [[nodiscard]] std::size_t left() const { return in_.size(); }
 
 private:
+    template <class Value>
+    void take_one(Value& value) {
+        if constexpr (std::is_same_v<Value, std::string>) value = text();
+        else if constexpr (std::is_class_v<Value>)
+            for (auto& byte : value) byte = u8();
+        else value = static_cast<Value>(little(wire_bytes<Value>));
+    }
     std::uint64_t little(std::size_t count) {
         std::uint64_t value = 0;
         const auto taken = bytes(count);
@@ -118,14 +151,7 @@ struct Hello {
 inline Blob encode(const Hello& hello) {
     WireWriter out;
     out.bytes(std::as_bytes(std::span(Hello::magic)));
-    out.bytes(std::as_bytes(std::span(hello.nonce)));
-    out.u32(hello.world);
-    out.u32(hello.rank);
-    out.u64(hello.claimant);
-    out.u64(hello.host);
-    out.u32(hello.pid);
-    out.u32(hello.to);
-    out.u32(hello.connection);
+    out.put(hello.nonce, hello.world, hello.rank, hello.claimant, hello.host, hello.pid, hello.to, hello.connection);
     out.u32(static_cast<std::uint32_t>(hello.door));
     return out.take();
 }
@@ -137,14 +163,8 @@ inline std::optional<Hello> parse_hello(std::span<const std::byte> input) {
     const auto magic = in.bytes(Hello::magic.size());
     if (!std::equal(magic.begin(), magic.end(), std::as_bytes(std::span(Hello::magic)).begin())) return std::nullopt;
     Hello hello;
-    for (std::uint8_t& byte : hello.nonce) byte = in.u8();
-    hello.world = in.u32();
-    hello.rank = in.u32();
-    hello.claimant = in.u64();
-    hello.host = in.u64();
-    hello.pid = in.u32();
-    hello.to = in.u32();
-    const std::uint32_t connection = in.u32(), door = in.u32();
+    std::uint32_t connection = 0, door = 0;
+    in.take(hello.nonce, hello.world, hello.rank, hello.claimant, hello.host, hello.pid, hello.to, connection, door);
     hello.connection = static_cast<std::uint16_t>(connection);
     hello.door = static_cast<Door>(door);
     if (connection != hello.connection || door < 1 || door > static_cast<std::uint32_t>(Door::data))
@@ -196,49 +216,31 @@ inline Parsed parse_frame(std::span<const std::byte> input, std::size_t most_byt
 
 inline Blob make_frame(FrameKind kind, std::span<const std::byte> payload = {}) {
     WireWriter out;
-    out.u32(static_cast<std::uint32_t>(payload.size()));
-    out.u8(static_cast<std::uint8_t>(kind));
-    for (int i = 0; i < 3; ++i) out.u8(0);
+    out.put(static_cast<std::uint32_t>(payload.size()), kind, std::array<std::uint8_t, 3>{});
     out.bytes(payload);
     return out.take();
 }
 
 inline void write(WireWriter& out, const Fault& fault) {
-    out.u8(static_cast<std::uint8_t>(fault.code));
-    out.u32(static_cast<std::uint32_t>(fault.rank));
-    out.u32(static_cast<std::uint32_t>(fault.peer));
-    out.u64(fault.sequence);
-    out.text(fault.operation);
-    out.text(fault.message);
+    out.put(fault.code, fault.rank, fault.peer, fault.sequence, fault.operation, fault.message);
 }
 
 /// Returns false for a fault that is impossible in a world of `world` ranks.
 inline bool read(WireReader& in, int world, Fault& fault) {
-    const std::uint8_t code = in.u8();
-    fault.code = static_cast<ErrorCode>(code);
-    fault.rank = static_cast<int>(in.u32());
-    fault.peer = static_cast<int>(in.u32());
-    fault.sequence = in.u64();
-    fault.operation = in.text();
-    fault.message = in.text();
-    return in.good() && code > 0 && code <= static_cast<std::uint8_t>(ErrorCode::not_finite) && fault.rank >= -1 &&
+    in.take(fault.code, fault.rank, fault.peer, fault.sequence, fault.operation, fault.message);
+    return in.good() && fault.code > ErrorCode::none && fault.code <= ErrorCode::not_finite && fault.rank >= -1 &&
            fault.rank < world && fault.peer >= -1 && fault.peer < world;
 }
 
 inline void write(WireWriter& out, const Wait& wait) {
-    out.u64(wait.context);
-    out.u64(wait.sequence);
-    out.text(wait.operation);
-    out.u32(static_cast<std::uint32_t>(wait.peers.size()));
-    for (const int peer : wait.peers) out.u32(static_cast<std::uint32_t>(peer));
+    out.put(wait.context, wait.sequence, wait.operation, static_cast<std::uint32_t>(wait.peers.size()));
+    for (const int peer : wait.peers) out.put(peer);
 }
 
 inline bool read(WireReader& in, int world, Wait& wait) {
-    wait.context = in.u64();
-    wait.sequence = in.u64();
-    wait.operation = in.text();
-    const std::size_t count = in.u32();
-    if (!in.good() || count > static_cast<std::size_t>(world) || in.left() < 4 * count) return false;
+    std::uint32_t count = 0;
+    in.take(wait.context, wait.sequence, wait.operation, count);
+    if (!in.good() || count > static_cast<std::uint32_t>(world) || in.left() < std::size_t{4} * count) return false;
     wait.peers.resize(count);
     for (int& peer : wait.peers) {
         const std::uint32_t value = in.u32();
@@ -252,6 +254,12 @@ inline Blob fault_frame(FrameKind kind, const Fault& fault) {
     WireWriter out;
     write(out, fault);
     return make_frame(kind, out.take());
+}
+inline Blob complaint_frame(const Fault& fault, const Wait& wait) {
+    WireWriter out;
+    write(out, fault);
+    write(out, wait);
+    return make_frame(FrameKind::complaint, out.take());
 }
 
 /// With this a hub refuses a rank that has said goodbye: it may look for the next hub, which is to

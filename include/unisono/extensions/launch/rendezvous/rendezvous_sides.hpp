@@ -199,15 +199,12 @@ inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const
             Fault fault;
             if (frame->kind == FrameKind::complete && frame->payload.size() == 12 * world) {
                 std::vector<Peer> peers(world);
-                for (Peer& peer : peers) {
-                    peer.host = in.u64();
-                    peer.pid = static_cast<int>(in.u32());
-                }
-                drop_frame(entrance, used);
+                for (Peer& peer : peers) in.take(peer.host, peer.pid);
+                drop_front(entrance.unread, used);
                 return peers;
             }
             if (frame->kind == FrameKind::verdict && read(in, me.world, fault)) throw error(fault);
-            drop_frame(entrance, used);
+            drop_front(entrance.unread, used);
             continue;
         }
         Fault late{.code = ErrorCode::timeout,
@@ -231,13 +228,11 @@ inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const
                         stopped() ? "is stopped (by a signal or a debugger)" : "does not answer"});
             throw error(late);
         }
-        WireWriter out; // the hub knows the missing ranks, and tells all
-        write(out, late);
-        write(out, Wait{});
         complained = true;
         verdict_until = steady_now() + verdict_within;
         deadline = steady_now() + suspicious_after;
-        static_cast<void>(send_frame(entrance, make_frame(FrameKind::complaint, out.take()), deadline));
+        // The hub knows the missing ranks, and tells all.
+        static_cast<void>(send_frame(entrance, complaint_frame(late, {}), deadline));
     }
 }
 

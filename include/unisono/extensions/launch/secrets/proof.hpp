@@ -53,8 +53,7 @@ struct Challenge {
 inline Blob encode(const Challenge& challenge) {
     WireWriter out;
     out.bytes(std::as_bytes(std::span(Challenge::magic)));
-    out.bytes(std::as_bytes(std::span(challenge.nonce)));
-    out.bytes(std::as_bytes(std::span(challenge.proof)));
+    out.put(challenge.nonce, challenge.proof);
     return out.take();
 }
 
@@ -64,8 +63,7 @@ inline std::optional<Challenge> parse_challenge(std::span<const std::byte> input
     if (input.size() != Challenge::bytes || !std::equal(magic.begin(), magic.end(), input.begin())) return std::nullopt;
     WireReader in(input.subspan(magic.size()));
     Challenge challenge;
-    for (std::uint8_t& byte : challenge.nonce) byte = in.u8();
-    for (std::uint8_t& byte : challenge.proof) byte = in.u8();
+    in.take(challenge.nonce, challenge.proof);
     return challenge;
 }
 
@@ -104,8 +102,7 @@ public:
     }
     void close(Blob& frame, const Digest& digest) {
         const auto code = next(digest);
-        const auto added = std::as_bytes(std::span(code));
-        frame.insert(frame.end(), added.begin(), added.end());
+        append(frame, std::as_bytes(std::span(code)));
     }
     void close(Blob& frame) { close(frame, digest_of(frame)); }
 
@@ -180,9 +177,8 @@ public:
             return Greeted::stranger;
         nonce_ = challenge->nonce;
         const Digest proof = proof_of_caller(secret, hello_, nonce_);
-        const auto bytes = std::as_bytes(std::span(proof));
-        out.insert(out.end(), bytes.begin(), bytes.end());
-        input.erase(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(Challenge::bytes));
+        append(out, std::as_bytes(std::span(proof)));
+        drop_front(input, Challenge::bytes);
         return Greeted::proven;
     }
     /// Valid once the keeper has proven itself.
@@ -215,14 +211,13 @@ public:
             const Challenge challenge{.nonce = nonce_ = JobToken::random().value(),
                                       .proof = proof_of_keeper(secret, said, nonce_)};
             awaited_ = proof_of_caller(secret, said, nonce_);
-            const Blob bytes = encode(challenge);
-            out.insert(out.end(), bytes.begin(), bytes.end());
-            input.erase(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(Hello::bytes));
+            append(out, encode(challenge));
+            drop_front(input, Hello::bytes);
         }
         if (input.size() < awaited_.size()) return Greeted::waits;
         const std::span<const std::uint8_t> said(reinterpret_cast<const std::uint8_t*>(input.data()), awaited_.size());
         if (!equal_in_constant_time(awaited_, said)) return Greeted::stranger;
-        input.erase(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(awaited_.size()));
+        drop_front(input, awaited_.size());
         return Greeted::proven;
     }
 

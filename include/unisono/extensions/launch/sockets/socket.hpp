@@ -8,6 +8,7 @@
 #include "unisono/core/time.hpp"
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <sys/eventfd.h>
@@ -58,6 +59,10 @@ bool has_met_itself(int fd);
 /// A connected socket, or none and the reason.
 FileDescriptor connect_to(const SocketAddress& address, nanoseconds until, std::string& why);
 
+/// Appends bytes that have arrived, at most `most` of them. Returns their number; 0: none have
+/// arrived; -1: the connection has ended.
+ssize_t receive_some(int fd, std::vector<std::byte>& to, std::size_t most = 65536);
+
 /// Wakes a thread that polls.
 class Wakeup {
 public:
@@ -84,6 +89,7 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
 #include "unisono/launch/host.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -202,6 +208,15 @@ UNISONO_DEFINITION bool has_met_itself(int fd) {
     return ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
            ::getpeername(fd, reinterpret_cast<sockaddr*>(&other), &other_length) == 0 && own_length == other_length &&
            std::memcmp(&own, &other, own_length) == 0;
+}
+
+UNISONO_DEFINITION ssize_t receive_some(int fd, std::vector<std::byte>& to, std::size_t most) {
+    std::byte buffer[65536];
+    for (;;) {
+        const ssize_t got = ::recv(fd, buffer, std::min(most, sizeof buffer), MSG_DONTWAIT);
+        if (got > 0) to.insert(to.end(), buffer, buffer + got);
+        if (got >= 0 || errno != EINTR) return got > 0 ? got : got < 0 && errno == EAGAIN ? 0 : -1;
+    }
 }
 
 UNISONO_DEFINITION FileDescriptor connect_to(const SocketAddress& address, nanoseconds until, std::string& why) {
