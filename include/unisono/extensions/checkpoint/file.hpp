@@ -46,14 +46,10 @@ private:
 };
 
 Descriptor open_path(const std::string& path, int flags, std::string_view tried);
-
 /// Opens an entry of an open folder, even if another folder has been put at its path. Refuses
 /// links.
 Descriptor open_in(const Descriptor& folder, const std::string& name, int flags, std::string_view tried);
 inline Descriptor open_folder(const std::string& path) { return open_path(path, O_RDONLY | O_DIRECTORY, "open"); }
-
-/// Makes a folder's entries durable: the names, not the contents.
-inline void sync_folder(const std::string& path) { open_folder(path).sync(); }
 
 /// A new file that is written from the beginning to the end. Counts its length and computes its
 /// checksum.
@@ -125,9 +121,8 @@ private:
 /// Reads a file of at most `most` bytes.
 std::string read_text(const OldFile& file, std::uint64_t most);
 
-/// Evaluates a system call that looked for an entry. False: there is none, or it cannot be reached
-/// (ELOOP, EACCES). \throws error refused: the entry may exist, for instance on a disk that fails
-bool is_found(int result, const std::string& path);
+/// The three below are false if there is no such entry, or it cannot be reached (ELOOP, EACCES).
+/// \throws error refused: the entry may exist, for instance on a disk that fails
 bool exists(const std::string& path);
 /// False for a link to a folder.
 bool is_folder(const std::string& path);
@@ -139,9 +134,7 @@ void move_in(const Descriptor& folder, const std::string& from, const std::strin
 /// Makes a folder and its missing parents, each of them durable.
 void make_durable_folders(const std::string& path);
 
-/// The names in an open folder, in no order. Closes the folder.
-std::vector<std::string> names_of(DIR* folder, const std::string& path);
-/// The names in a folder; empty if there is no such folder.
+/// The names in a folder, in no order; empty if there is no such folder.
 std::vector<std::string> names_in(const std::string& path);
 std::vector<std::string> names_in(const Descriptor& folder);
 
@@ -188,29 +181,28 @@ UNISONO_DEFINITION void Descriptor::sync() const {
     }
 }
 
-UNISONO_DEFINITION Descriptor open_path(const std::string& path, int flags, std::string_view tried) {
+/// Opens an entry of an open folder. `path`: for messages.
+inline Descriptor open_at(int folder, const std::string& name, const std::string& path, int flags,
+                          std::string_view tried) {
     for (;;) {
-        FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0666));
-        if (file.valid()) return {std::move(file), path};
-        if (errno != EINTR) refuse_path(tried, path, errno);
-    }
-}
-
-UNISONO_DEFINITION Descriptor open_in(const Descriptor& folder, const std::string& name, int flags,
-                                      std::string_view tried) {
-    const std::string path = concat({folder.path(), "/", name});
-    for (;;) {
-        FileDescriptor file(::openat(folder.number(), name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0666));
+        FileDescriptor file(::openat(folder, name.c_str(), flags | O_CLOEXEC, 0666));
         if (file.valid()) return {std::move(file), path};
         const int why = errno;
         struct stat facts {};
-        if ((why == ELOOP || why == ENOTDIR) &&
-            ::fstatat(folder.number(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(facts.st_mode))
+        if ((flags & O_NOFOLLOW) != 0 && (why == ELOOP || why == ENOTDIR) &&
+            ::fstatat(folder, name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(facts.st_mode))
             throw error(ErrorCode::refused,
                         concat({"cannot ", tried, " '", path, "': it is a symbolic link; expected the ",
                                 (flags & O_DIRECTORY) != 0 ? "folder" : "file", " itself"}));
         if (why != EINTR) refuse_path(tried, path, why);
     }
+}
+UNISONO_DEFINITION Descriptor open_path(const std::string& path, int flags, std::string_view tried) {
+    return open_at(AT_FDCWD, path, path, flags, tried);
+}
+UNISONO_DEFINITION Descriptor open_in(const Descriptor& folder, const std::string& name, int flags,
+                                      std::string_view tried) {
+    return open_at(folder.number(), name, concat({folder.path(), "/", name}), flags | O_NOFOLLOW, tried);
 }
 
 UNISONO_DEFINITION void NewFile::add(const void* data, std::size_t count) {
@@ -286,7 +278,8 @@ UNISONO_DEFINITION std::string read_text(const OldFile& file, std::uint64_t most
     return text;
 }
 
-UNISONO_DEFINITION bool is_found(int result, const std::string& path) {
+/// Evaluates a system call that looked for an entry.
+inline bool is_found(int result, const std::string& path) {
     if (result == 0) return true;
     if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != EACCES) refuse_path("examine", path, errno);
     return false;
@@ -325,10 +318,11 @@ UNISONO_DEFINITION void make_durable_folders(const std::string& path) {
     const std::string above = slash == std::string::npos ? "." : (slash == 0 ? "/" : path.substr(0, slash));
     make_durable_folders(above);
     if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) refuse_path("make the folder", path, errno);
-    sync_folder(above);
+    open_folder(above).sync(); // the name of the new one
 }
 
-UNISONO_DEFINITION std::vector<std::string> names_of(DIR* folder, const std::string& path) {
+/// Closes the folder.
+inline std::vector<std::string> names_of(DIR* folder, const std::string& path) {
     std::vector<std::string> names;
     int problem = 0;
     for (;;) {

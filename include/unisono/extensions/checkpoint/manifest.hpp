@@ -94,14 +94,9 @@ struct Manifest {
     friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-/// The shortest text that reads back as the same number.
-std::string number_text(double value);
-
 std::string file_text(const SavedFile& file);
 
 SavedFile file_of(const Json& json, const std::string& where);
-
-inline constexpr std::string_view before_checksum = ",\n\"xxh64\":\"";
 
 /// Appends the checksum as the last member. `body` is an object without its last brace.
 std::string sealed(std::string body);
@@ -110,8 +105,6 @@ std::string sealed(std::string body);
 void check_seal(std::string_view text, const std::string& where);
 
 std::string manifest_text(const Manifest& m);
-
-std::vector<Tensor> shapes_of(const Json& list, const std::string& where);
 
 /// \throws error bad_input: names `where`, and the difference from what `manifest_text` writes
 Manifest manifest_of(std::string_view text, const std::string& where);
@@ -126,22 +119,16 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
 #include "unisono/core/error.hpp"
 #include "unisono/core/hash.hpp"
-#include "unisono/core/math.hpp"
+#include "unisono/core/number.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/checkpoint/checksum.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
+#include <limits>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-UNISONO_DEFINITION std::string number_text(double value) {
-    std::array<char, 64> text;
-    const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-    return std::string(text.data(), static_cast<std::size_t>(end - text.data()));
-}
 
 UNISONO_DEFINITION std::string file_text(const SavedFile& file) {
     return concat({"{\"name\":", json_text(file.name), ",\"bytes\":", file.bytes, ",\"xxh64\":\"",
@@ -166,9 +153,8 @@ UNISONO_DEFINITION SavedFile file_of(const Json& json, const std::string& where)
         refuse_input({where, ": found the file name \"", file.name, "\"; expected letters, digits, '-', '_' and '.'"});
     file.bytes = json.member("bytes", where).integer<std::uint64_t>({where, ": bytes"});
     const std::string_view sum = json.member("xxh64", where).string({where, ": xxh64"});
-    const auto [end, problem] = std::from_chars(sum.data(), sum.data() + sum.size(), file.checksum, 16);
+    std::from_chars(sum.data(), sum.data() + sum.size(), file.checksum, 16);
     if (sum != hash_text(file.checksum)) refuse_input({where, ": found the xxh64 \"", sum, "\"; expected 16 digits"});
-    static_cast<void>(end), static_cast<void>(problem);
     for (const Json& one : json.member("tensors", where).array({where, ": tensors"})) {
         one.expect_members({"name", "of", "array", "index", "first", "count"}, where);
         SavedPart part;
@@ -186,6 +172,8 @@ UNISONO_DEFINITION SavedFile file_of(const Json& json, const std::string& where)
     }
     return file;
 }
+
+inline constexpr std::string_view before_checksum = ",\n\"xxh64\":\"";
 
 UNISONO_DEFINITION std::string sealed(std::string body) {
     const std::string sum = hash_text(xxh64(body.data(), body.size()));
@@ -212,6 +200,8 @@ UNISONO_DEFINITION std::string manifest_text(const Manifest& m) {
         return concat({"{\"name\":", json_text(one.name), ",\"type\":", json_text(one.type),
                        ",\"shape\":", json_array(one.shape, integer), "}"});
     };
+    char scale[64]; // the shortest text that reads back as the same number
+    const std::string loss_scale(scale, std::to_chars(scale, scale + sizeof scale, m.loss_scale).ptr);
     const auto truth = [](bool value) { return std::string_view(value ? "true" : "false"); };
     std::string text = concat({"{\"format\":", json_text(manifest_format), ",\"version\":", manifest_version});
     text += concat({",\n\"library\":", json_text(m.library), ",\"world\":", m.world, ",\n\"updates\":", m.updates});
@@ -220,7 +210,7 @@ UNISONO_DEFINITION std::string manifest_text(const Manifest& m) {
     text += concat({",\n\"order\":{\"sampler\":", json_text(m.order.sampler), ",\"seed\":", m.order.seed});
     text += concat({",\"shuffle\":", truth(m.order.shuffle), ",\"drop_last\":", truth(m.order.drop_last)});
     text += concat({"},\n\"loss_scaling\":{\"scales\":", truth(m.scales), ",\"scale\":"});
-    text += concat({json_text(number_text(m.loss_scale)), ",\"good_updates\":", m.good_updates});
+    text += concat({json_text(loss_scale), ",\"good_updates\":", m.good_updates});
     text += concat({"},\n\"grid_exponents\":", json_array(m.grid_exponents, integer)});
     if (m.synchronisations) text += concat({",\n\"meetings\":", *m.synchronisations});
     if (!m.own_updates.empty()) text += concat({",\n\"own_updates\":", json_array(m.own_updates, integer)});
@@ -232,7 +222,7 @@ UNISONO_DEFINITION std::string manifest_text(const Manifest& m) {
     return sealed(text + concat({"},\n\"files\":", json_array(m.files, file_text, ",\n")}));
 }
 
-UNISONO_DEFINITION std::vector<Tensor> shapes_of(const Json& list, const std::string& where) {
+inline std::vector<Tensor> shapes_of(const Json& list, const std::string& where) {
     std::vector<Tensor> all;
     for (const Json& one : list.array(where)) {
         one.expect_members({"name", "type", "shape"}, where);
@@ -296,9 +286,8 @@ UNISONO_DEFINITION Manifest manifest_of(std::string_view text, const std::string
     m.scales = of(scaling, "scales").boolean(at("loss_scaling"));
     m.good_updates = of(scaling, "good_updates").integer<std::int64_t>(at("loss_scaling"));
     const std::string_view scale = of(scaling, "scale").string(at("loss_scaling"));
-    const auto [end, problem] = std::from_chars(scale.data(), scale.data() + scale.size(), m.loss_scale);
-    if (problem != std::errc{} || end != scale.data() + scale.size() || !(m.loss_scale > 0) ||
-        !detail::is_finite(m.loss_scale) || m.good_updates < 0)
+    constexpr double least = std::numeric_limits<double>::denorm_min(), most = std::numeric_limits<double>::max();
+    if (!parse_number(scale, least, most, m.loss_scale) || m.good_updates < 0)
         refuse_input({where, ": found the loss scale \"", scale, "\" after ", m.good_updates,
                       " good updates; expected a finite scale above 0, and at least 0 good updates"});
     for (const Json& one : of(json, "grid_exponents").array(at("grid_exponents")))

@@ -25,13 +25,6 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-void check_tensors(const std::vector<Tensor>& saved, const std::vector<Tensor>& here, std::string_view what,
-                   const std::string& where);
-
-/// True for two samplers that deal out samples in the same order, if both shuffle or both do not. A
-/// sampler of the program's own may have another order.
-bool deal_alike(const SavedOrder& a, const SavedOrder& b);
-
 /// Checks that the saved training belongs to this trainer, and can continue.
 void check_fits(const Manifest& saved, const Manifest& here, const std::string& where);
 
@@ -194,8 +187,8 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void check_tensors(const std::vector<Tensor>& saved, const std::vector<Tensor>& here,
-                                      std::string_view what, const std::string& where) {
+inline void check_tensors(const std::vector<Tensor>& saved, const std::vector<Tensor>& here, std::string_view what,
+                          const std::string& where) {
     if (saved.size() != here.size())
         refuse_input({where, ": found ", saved.size(), " ", what, "s; expected ", here.size(), ", as the model has"});
     for (std::size_t i = 0; i < saved.size(); ++i) {
@@ -213,7 +206,9 @@ UNISONO_DEFINITION void check_tensors(const std::vector<Tensor>& saved, const st
     }
 }
 
-UNISONO_DEFINITION bool deal_alike(const SavedOrder& a, const SavedOrder& b) {
+/// True for two samplers that deal out samples in the same order, if both shuffle or both do not. A
+/// sampler of the program's own may have another order.
+inline bool deal_alike(const SavedOrder& a, const SavedOrder& b) {
     constexpr std::string_view own[] = {"DistributedSampler", "InterleavedSampler", "ScatterSampler",
                                         "SequentialSampler"};
     const auto known = [&](const SavedOrder& one) {

@@ -80,14 +80,6 @@ constexpr std::uint64_t tensor_element_bytes(std::string_view type) {
 /// Returns false if the number of bytes does not fit in 64 bits.
 bool tensor_bytes(const Tensor& tensor, std::uint64_t& bytes);
 
-/// The bytes of a file before the tensors' numbers. The numbers follow in the order of `tensors`.
-/// \throws error bad_input: names that are not UTF-8, are reserved or occur twice; a header larger
-/// than `TensorFile` reads
-std::string tensor_header(std::span<const TensorData> tensors);
-
-/// Reads one member of a header.
-Tensor tensor_of(std::string_view name, const Json& facts, const std::string& where);
-
 } // namespace detail
 
 /// A safetensors file for reading.
@@ -151,7 +143,10 @@ UNISONO_DEFINITION bool tensor_bytes(const Tensor& tensor, std::uint64_t& bytes)
     return true;
 }
 
-UNISONO_DEFINITION std::string tensor_header(std::span<const TensorData> tensors) {
+/// The bytes of a file before the tensors' numbers. The numbers follow in the order of `tensors`.
+/// \throws error bad_input: names that are not UTF-8, are reserved or occur twice; a header larger
+/// than `TensorFile` reads
+inline std::string tensor_header(std::span<const TensorData> tensors) {
     std::vector<std::string_view> names;
     std::string text = "{\"__metadata__\":{\"format\":\"pt\"}"; // as Python's writers do; other readers ignore it
     for (const auto& [one, data] : tensors) {
@@ -175,7 +170,8 @@ UNISONO_DEFINITION std::string tensor_header(std::span<const TensorData> tensors
     return all + text;
 }
 
-UNISONO_DEFINITION Tensor tensor_of(std::string_view name, const Json& facts, const std::string& where) {
+/// Reads one member of a header.
+inline Tensor tensor_of(std::string_view name, const Json& facts, const std::string& where) {
     facts.expect_members({"dtype", "shape", "data_offsets"}, where);
     Tensor one;
     one.name = name;

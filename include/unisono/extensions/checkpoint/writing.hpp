@@ -81,9 +81,6 @@ void agree_on_success(World& world, std::string_view operation, const std::optio
     }
 }
 
-/// "model-00002-of-00004.safetensors" of rank 1 of 4.
-std::string tensor_file_name(std::string_view what, int rank, int world);
-
 class CheckpointWriting {
 public:
     /// `model`, `optimizer`: the tensors that this rank writes. Rank 0 makes the manifest from
@@ -177,7 +174,8 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION std::string tensor_file_name(std::string_view what, int rank, int world) {
+/// "model-00002-of-00004.safetensors" of rank 1 of 4.
+inline std::string tensor_file_name(std::string_view what, int rank, int world) {
     char number[64];
     static_cast<void>(std::snprintf(number, sizeof number, "-%05d-of-%05d.safetensors", rank + 1, world));
     return concat({what, number});
