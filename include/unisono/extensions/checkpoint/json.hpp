@@ -378,15 +378,11 @@ private:
     }
     unsigned hexadecimal() {
         unsigned code = 0;
-        for (int i = 0; i < 4; ++i, ++at_) {
-            const char c = peek();
-            const int digit = c >= '0' && c <= '9'   ? c - '0'
-                              : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                              : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                     : -1;
-            if (digit < 0) refuse("four hexadecimal digits");
-            code = code << 4 | static_cast<unsigned>(digit);
-        }
+        const char* const begin = text_.data() + at_;
+        const char* const end =
+            std::from_chars(begin, begin + std::min<std::size_t>(4, text_.size() - at_), code, 16).ptr;
+        at_ += static_cast<std::size_t>(end - begin);
+        if (end != begin + 4) refuse("four hexadecimal digits");
         return code;
     }
 

@@ -8,46 +8,16 @@
 #include "unisono/extensions/launch/sockets/port_range.hpp"
 #include "unisono/extensions/launch/sockets/socket.hpp"
 
-#include <arpa/inet.h>
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <string>
-#include <string_view>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
-
-/// An address without its port: "10.0.0.1".
-inline std::string host_text(const SocketAddress& address) {
-    char text[INET6_ADDRSTRLEN] = "an unknown address";
-    if (address.storage.ss_family == AF_INET) {
-        sockaddr_in v4;
-        std::memcpy(&v4, &address.storage, sizeof v4);
-        ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
-    } else if (address.storage.ss_family == AF_INET6) {
-        sockaddr_in6 v6;
-        std::memcpy(&v6, &address.storage, sizeof v6);
-        ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
-    }
-    return text;
-}
-inline std::uint16_t port_of(const SocketAddress& address) {
-    sockaddr_in named;
-    std::memcpy(&named, &address.storage, sizeof named); // the port is at the same offset in both families
-    return ntohs(named.sin_port);
-}
-inline void set_port(SocketAddress& address, std::uint16_t port) {
-    sockaddr_in named;
-    std::memcpy(&named, &address.storage, sizeof named);
-    named.sin_port = htons(port);
-    std::memcpy(&address.storage, &named, sizeof named);
-}
 
 /// An address of this host, and the name of its interface.
 struct NetworkInterface {
@@ -68,9 +38,7 @@ inline NetworkInterface find_interface(const std::string& wanted, bool other_hos
         if (each->ifa_addr == nullptr) continue;
         const int family = each->ifa_addr->sa_family;
         if (family != AF_INET && family != AF_INET6) continue;
-        NetworkInterface one{.name = each->ifa_name};
-        one.address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-        std::memcpy(&one.address.storage, each->ifa_addr, one.address.length);
+        const NetworkInterface one{.name = each->ifa_name, .address = address_of(each->ifa_addr)};
         const std::string text = host_text(one.address);
         const bool up = (each->ifa_flags & IFF_UP) != 0;
         known += concat({known.empty() ? "" : ", ", one.name, " (", text, up ? ")" : ", down)"});
@@ -95,17 +63,10 @@ inline NetworkInterface find_interface(const std::string& wanted, bool other_hos
 inline Listener listen_on(const NetworkInterface& interface, const PortRange& range) {
     std::string why = "none is free";
     for (int port = range.first; port <= range.last; ++port) {
-        FileDescriptor socket(
-            ::socket(interface.address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        const int on = 1;
         SocketAddress address = interface.address;
         set_port(address, static_cast<std::uint16_t>(port));
-        auto* const raw = reinterpret_cast<sockaddr*>(&address.storage);
-        if (socket.valid() &&
-            (range.first == 0 || setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0) &&
-            ::bind(socket.get(), raw, address.length) == 0 && ::listen(socket.get(), 1024) == 0 &&
-            ::getsockname(socket.get(), raw, &address.length) == 0)
-            return {std::move(socket), port_of(address)};
+        FileDescriptor socket = open_listener(address, range.first != 0);
+        if (socket.valid()) return {std::move(socket), port_of(address)};
         why = errno_text(errno);
         if (errno != EADDRINUSE) break;
     }

@@ -9,15 +9,14 @@
 #include "unisono/extensions/launch/rendezvous/rendezvous_sides.hpp"
 
 #include <algorithm>
-#include <arpa/inet.h>
 #include <array>
 #include <chrono>
 #include <concepts>
 #include <cstdint>
-#include <cstring>
 #include <ifaddrs.h>
 #include <memory>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -94,18 +93,10 @@ inline std::vector<std::string> own_addresses() {
         for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
             if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != family) continue;
             if ((each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
-            char text[INET6_ADDRSTRLEN] = {};
-            if (family == AF_INET) {
-                sockaddr_in address;
-                std::memcpy(&address, each->ifa_addr, sizeof address);
-                ::inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
-            } else {
-                sockaddr_in6 address;
-                std::memcpy(&address, each->ifa_addr, sizeof address);
-                if (IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr)) continue;
-                ::inet_ntop(AF_INET6, &address.sin6_addr, text, sizeof text);
-            }
-            found.emplace_back(text);
+            if (family == AF_INET6 &&
+                IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(each->ifa_addr)->sin6_addr))
+                continue;
+            found.push_back(host_text(address_of(each->ifa_addr)));
         }
     }
     ::freeifaddrs(all);

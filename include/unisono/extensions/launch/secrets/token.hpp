@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -45,18 +46,10 @@ public:
     /// message does not quote the text, which may be a secret.
     static JobToken parse(std::string_view text, std::string_view where = "UNISONO_TOKEN") {
         JobToken made;
-        const auto digit = [](char c) {
-            return c >= '0' && c <= '9'   ? c - '0'
-                   : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                   : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                          : -1;
-        };
         bool good = text.size() == 2 * bytes;
         for (std::size_t i = 0; good && i < bytes; ++i) {
-            const int high = digit(text[2 * i]);
-            const int low = digit(text[2 * i + 1]);
-            good = high >= 0 && low >= 0;
-            made.value_[i] = static_cast<std::uint8_t>(good ? high * 16 + low : 0);
+            const char* const two = text.data() + 2 * i;
+            good = std::from_chars(two, two + 2, made.value_[i], 16).ptr == two + 2;
         }
         if (!good) refuse_input({where, " has ", text.size(), " characters, expected 32 hexadecimal digits"});
         return made;

@@ -28,8 +28,13 @@ struct SocketAddress {
 
 std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port, std::string& why);
 
-/// The address of an AF_INET socket as a number.
-std::uint32_t ipv4_of(const SocketAddress& address);
+/// The address of a socket or an interface, of IPv4 or IPv6.
+SocketAddress address_of(const sockaddr* address);
+
+/// An address without its port: "10.0.0.1".
+std::string host_text(const SocketAddress& address);
+std::uint16_t port_of(const SocketAddress& address);
+void set_port(SocketAddress& address, std::uint16_t port);
 
 /// True for this host's own address: one of 127.0.0.0/8, or ::1.
 bool is_loopback(const SocketAddress& address);
@@ -47,6 +52,9 @@ struct Listener {
     FileDescriptor socket = {};
     std::uint16_t port = 0;
 };
+
+/// A socket that listens at an address, whose port it sets if that is 0. None: `errno` says why.
+FileDescriptor open_listener(SocketAddress& address, bool reuses_port);
 
 /// Listens at `port` (0: the system chooses) or one of the `further` ones after it; only on the
 /// loopback if `loopback`. Errors: refused, with the system's reason.
@@ -90,6 +98,7 @@ UNISONO_NAMESPACE_END
 #include "unisono/launch/host.hpp"
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <cstring>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -127,18 +136,48 @@ UNISONO_DEFINITION std::vector<SocketAddress> resolve(const std::string& host, s
     return addresses;
 }
 
-UNISONO_DEFINITION std::uint32_t ipv4_of(const SocketAddress& address) {
-    sockaddr_in v4;
-    std::memcpy(&v4, &address.storage, sizeof v4);
-    return ntohl(v4.sin_addr.s_addr);
+/// The address as its family has it. The port is at the same offset in both families.
+template <class Family>
+Family seen_as(const SocketAddress& address) {
+    Family seen;
+    std::memcpy(&seen, &address.storage, sizeof seen);
+    return seen;
+}
+/// The address of an AF_INET socket as a number.
+inline std::uint32_t ipv4_of(const SocketAddress& address) {
+    return ntohl(seen_as<sockaddr_in>(address).sin_addr.s_addr);
+}
+
+UNISONO_DEFINITION SocketAddress address_of(const sockaddr* address) {
+    SocketAddress made{.length = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)};
+    std::memcpy(&made.storage, address, made.length);
+    return made;
+}
+
+UNISONO_DEFINITION std::string host_text(const SocketAddress& address) {
+    char text[INET6_ADDRSTRLEN] = "an unknown address";
+    const int family = address.storage.ss_family;
+    const auto v4 = seen_as<sockaddr_in>(address).sin_addr;
+    const auto v6 = seen_as<sockaddr_in6>(address).sin6_addr;
+    if (family == AF_INET) ::inet_ntop(family, &v4, text, sizeof text);
+    if (family == AF_INET6) ::inet_ntop(family, &v6, text, sizeof text);
+    return text;
+}
+
+UNISONO_DEFINITION std::uint16_t port_of(const SocketAddress& address) {
+    return ntohs(seen_as<sockaddr_in>(address).sin_port);
+}
+
+UNISONO_DEFINITION void set_port(SocketAddress& address, std::uint16_t port) {
+    auto named = seen_as<sockaddr_in>(address);
+    named.sin_port = htons(port);
+    std::memcpy(&address.storage, &named, sizeof named);
 }
 
 UNISONO_DEFINITION bool is_loopback(const SocketAddress& address) {
     if (address.storage.ss_family == AF_INET) return ipv4_of(address) >> 24 == 127;
-    if (address.storage.ss_family != AF_INET6) return false;
-    sockaddr_in6 v6;
-    std::memcpy(&v6, &address.storage, sizeof v6);
-    return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
+    const auto v6 = seen_as<sockaddr_in6>(address);
+    return v6.sin6_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
 }
 
 UNISONO_DEFINITION bool is_localhost(const SocketAddress& address) {
@@ -157,42 +196,37 @@ UNISONO_DEFINITION void set_up_connection(int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
+UNISONO_DEFINITION FileDescriptor open_listener(SocketAddress& address, bool reuses_port) {
+    FileDescriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket.valid()) return socket;
+    const int on = 1, off = 0;
+    auto* const raw = reinterpret_cast<sockaddr*>(&address.storage);
+    if (reuses_port) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (raw->sa_family == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (::bind(socket.get(), raw, address.length) == 0 && ::listen(socket.get(), 1024) == 0 &&
+        ::getsockname(socket.get(), raw, &address.length) == 0)
+        return socket;
+    return {};
+}
+
 UNISONO_DEFINITION Listener listen_at(bool loopback, std::uint16_t port, int further) {
     std::string why;
     for (int each = port; each <= port + further && each <= 65535; ++each) {
         for (const int family : {AF_INET6, AF_INET}) {
             if (loopback && family == AF_INET6) continue;
-            FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-            if (!socket.valid()) continue;
-            const int on = 1;
-            const int off = 0;
-            setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-            sockaddr_storage address = {};
-            socklen_t length = sizeof(sockaddr_in);
-            if (family == AF_INET6) {
-                setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-                sockaddr_in6 any = {};
-                any.sin6_family = AF_INET6;
-                any.sin6_port = htons(static_cast<std::uint16_t>(each));
-                length = sizeof any;
-                std::memcpy(&address, &any, sizeof any);
-            } else {
-                sockaddr_in any = {};
-                any.sin_family = AF_INET;
-                any.sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY);
-                any.sin_port = htons(static_cast<std::uint16_t>(each));
-                std::memcpy(&address, &any, sizeof any);
+            sockaddr_in6 any = {}; // zeros: all addresses of the host
+            any.sin6_family = static_cast<sa_family_t>(family);
+            SocketAddress address = address_of(reinterpret_cast<const sockaddr*>(&any));
+            if (loopback) {
+                auto local = seen_as<sockaddr_in>(address);
+                local.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+                std::memcpy(&address.storage, &local, sizeof local);
             }
-            if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-                ::listen(socket.get(), 1024) != 0) {
-                why = errno_text(errno);
-                if (errno == EADDRINUSE) break;
-                continue; // the host may have no IPv6
-            }
-            ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length);
-            sockaddr_in named;
-            std::memcpy(&named, &address, sizeof named); // the port is at the same offset in both families
-            return {std::move(socket), ntohs(named.sin_port)};
+            set_port(address, static_cast<std::uint16_t>(each));
+            FileDescriptor socket = open_listener(address, true);
+            if (socket.valid()) return {std::move(socket), port_of(address)};
+            why = errno_text(errno);
+            if (errno == EADDRINUSE) break; // else the host may have no IPv6
         }
     }
     throw error(ErrorCode::refused,
