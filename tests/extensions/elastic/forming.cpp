@@ -1,5 +1,6 @@
 // How often worlds may fail before they have worked, by hand: two members, of which this is 0.
 #include "alone.hpp"
+#include "support/fails.hpp"
 
 #include <unisono/extensions/elastic/forming.hpp>
 #include <unisono/transport/in_process.hpp>
@@ -138,10 +139,8 @@ BOOST_AUTO_TEST_CASE(a_library_that_stays_broken) {
     Job job;
     job.break_all();
     const un::nanoseconds began = job.now();
-    BOOST_CHECK_EXCEPTION(job.next(1, fault(un::ErrorCode::peer_lost, -1)), un::error, [](const un::error& failed) {
-        const std::string text = failed.what();
-        return failed.code() == un::ErrorCode::timeout && text.find("broken by hand") != text.npos;
-    });
+    test::fails(un::ErrorCode::timeout, {"broken by hand"},
+                [&] { static_cast<void>(job.next(1, fault(un::ErrorCode::peer_lost, -1))); });
     BOOST_TEST(job.now() - began == 20 * patience);
     BOOST_TEST(job.meetings() >= 20);
     BOOST_TEST(job.meetings() <= 42, job.meetings() << " attempts in 20 times `patience`");

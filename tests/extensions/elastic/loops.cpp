@@ -1,6 +1,8 @@
 // Loops over calls of `fit` in a process that is added: by position or by count, with evaluations
 // and calls between them, over whole and sharded state, in virtual time. And programs whose added
 // process makes other calls than the others: it gets an error, and they do not.
+#include "support/fails.hpp"
+
 #include <unisono/collective/all_reduce.hpp>
 #include <unisono/simulate_elastic.hpp>
 #include <unisono/trainer/hashes.hpp>
@@ -222,9 +224,7 @@ BOOST_AUTO_TEST_CASE(a_trainer_that_has_left_the_world_says_so) {
     un::simulate_elastic(2, simulation, [&](auto& world) {
         Line model{[&] { world.group().endpoint().compute(ms); }};
         un::Trainer trainer{world, model, un::Replicas{4}, un::Reproducible{}, un::AdamW{}};
-        BOOST_CHECK_EXCEPTION(loop(trainer, By::position), un::error, [](const un::error& failed) {
-            return std::string(failed.what()).find("expected at least 2") != std::string::npos;
-        });
+        test::fails({"expected at least 2"}, [&] { loop(trainer, By::position); });
         const auto refuses = [&](auto call) {
             ++calls;
             try {
@@ -267,10 +267,8 @@ BOOST_AUTO_TEST_CASE(a_record_with_a_wrong_length_is_refused) {
         record.put_one(length);
         record.put_one(std::array{1, 2});
         std::vector<int> list;
-        BOOST_CHECK_EXCEPTION(record.take_list(list), un::error, [](const un::error& e) {
-            return e.code() == un::ErrorCode::mismatch &&
-                   std::string(e.what()).find("elements of 4 or more bytes, and 8 bytes follow") != std::string::npos;
-        });
+        test::fails(un::ErrorCode::mismatch, {"elements of 4 or more bytes, and 8 bytes follow"},
+                    [&] { record.take_list(list); });
         BOOST_TEST(list.empty());
     }
     un::detail::StateRecord record;

@@ -2,6 +2,7 @@
 // lost together. In that case all ranks report it.
 #include "lost_state.hpp"
 #include "ranks.hpp"
+#include "support/fails.hpp"
 #include "support/owners_or_all.hpp"
 
 #include <unisono/unisono.hpp>
@@ -312,9 +313,7 @@ BOOST_AUTO_TEST_CASE(describes_itself) {
 }
 
 BOOST_AUTO_TEST_CASE(refuses_an_interval_of_none) {
-    BOOST_CHECK_EXCEPTION(un::Snapshots{.every = 0}.check(), un::error, [](const un::error& failed) {
-        return std::string(failed.what()).find("Snapshots.every is 0; expected at least 1") != std::string::npos;
-    });
+    test::fails({"Snapshots.every is 0; expected at least 1"}, [] { un::Snapshots{.every = 0}.check(); });
 }
 
 /// The newest snapshot whose slices all exist; otherwise the one that lacks the fewest.

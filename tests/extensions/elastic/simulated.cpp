@@ -3,6 +3,7 @@
 // error. None hangs, and there are never two worlds.
 //
 //   UNISONO_ELASTIC_SEEDS=100000 test_elastic --run_test=elastic_simulated/campaign
+#include "../../support/fails.hpp"
 #include "../../support/sanitizers.hpp"
 #include "alone.hpp"
 #include "lost_state.hpp"
@@ -89,8 +90,11 @@ std::uint64_t fit(World& world, Model& model, const Data& data, const Job& job, 
         return trainer.collectively([](auto& now) { return un::state_hash(now).parameters; });
     else return un::state_hash(trainer).parameters;
 }
-template <class World, class Compute, class OnUpdate>
-std::uint64_t train(World& world, const Job& job, Compute compute, OnUpdate on_update) {
+struct Unobserved {
+    void operator()(const un::UpdateReport&) const {}
+};
+template <class World, class Compute, class OnUpdate = Unobserved>
+std::uint64_t train(World& world, const Job& job, Compute compute, OnUpdate on_update = {}) {
     static const std::vector<float> values = un::torch_rand(5, rows * width);
     const un::RowData<float> data(values, width);
     Line model(compute, job.spoils);
@@ -105,11 +109,7 @@ std::uint64_t undisturbed(const Job& job) {
     static std::map<Job, std::uint64_t> known;
     const auto place = known.try_emplace(job);
     std::uint64_t& hash = place.first->second;
-    if (place.second)
-        un::run<un::InProcess>(1, [&](auto& world) {
-            hash = train(
-                world, job, [] {}, [](const un::UpdateReport&) {});
-        });
+    if (place.second) un::run<un::InProcess>(1, [&](auto& world) { hash = train(world, job, [] {}); });
     return hash;
 }
 
@@ -230,7 +230,7 @@ std::string failure_of(std::uint64_t seed, Sums& sums, bool lonely = false) {
             world.group().endpoint().compute(
                 static_cast<un::nanoseconds>(random() % static_cast<std::uint64_t>(p.update_ns)));
         };
-        const std::uint64_t hash = train(world, p.job, compute, [](const un::UpdateReport&) {});
+        const std::uint64_t hash = train(world, p.job, compute);
         sums.changes += world.changes().size();
         if (hash != expected) failure = "process with number " + std::to_string(world.number()) + " has another hash";
         ++sums.finished;
@@ -264,6 +264,11 @@ std::string failure_of(std::uint64_t seed, Sums& sums, bool lonely = false) {
         }
     }
     return failure;
+}
+
+void ends_with(const un::SimulatedProcess& process, const std::string& text, un::ErrorCode code = un::ErrorCode::none) {
+    BOOST_REQUIRE(process.threw);
+    test::fails(code, {text}, [&] { std::rethrow_exception(process.threw); });
 }
 
 std::uint64_t number_or(const char* name, std::uint64_t usual) {
@@ -357,8 +362,7 @@ BOOST_AUTO_TEST_CASE(equal_seeds_give_equal_runs) {
     const auto run = [&] {
         const Plan p = plan(4);
         return un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
-            train(
-                world, p.job, [&] { world.group().endpoint().compute(ms); }, [](const un::UpdateReport&) {});
+            train(world, p.job, [&] { world.group().endpoint().compute(ms); });
             for (const un::WorldChange& change : world.changes()) changes.push_back(change.text());
         });
     };
@@ -386,9 +390,7 @@ BOOST_AUTO_TEST_CASE(each_simulation_is_a_job) {
 
 BOOST_AUTO_TEST_CASE(options_that_are_refused) {
     const auto expect = [](const un::ElasticSimulation& simulation, const char* text) {
-        BOOST_CHECK_EXCEPTION(
-            un::simulate_elastic(2, simulation, [](auto&) {}), un::error,
-            [&](const un::error& failed) { return std::string(failed.what()).find(text) != std::string::npos; });
+        test::fails({text}, [&] { un::simulate_elastic(2, simulation, [](auto&) {}); });
     };
     expect({.network = {.crashes = {{.rank = 2}}}}, "rank 2, expected a rank below 2");
     expect({.joins = {-1}}, "ElasticSimulation::joins has -1, expected at least 0 nanoseconds");
@@ -411,8 +413,7 @@ BOOST_AUTO_TEST_CASE(added_ranks_that_die_at_once) {
             p.simulation.joins = {4 * ms};
             p.simulation.network.crashes = {{.rank = 3, .at_ns = at}};
             const un::ElasticSimulationReport report = un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
-                train(
-                    world, p.job, [&] { world.group().endpoint().compute(ms); }, [](const un::UpdateReport&) {});
+                train(world, p.job, [&] { world.group().endpoint().compute(ms); });
             });
             added += report.processes[3].number >= 0;
             for (std::size_t process = 0; process < 3; ++process)
@@ -432,8 +433,7 @@ BOOST_AUTO_TEST_CASE(an_added_process_that_stands_still_is_awaited_once) {
     p.simulation.network.stops = {{.rank = 2, .at_ns = 3 * ms, .for_ns = 20'000 * ms}};
     std::vector<std::string> changes;
     const un::ElasticSimulationReport report = un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
-        train(
-            world, p.job, [&] { world.group().endpoint().compute(ms); }, [](const un::UpdateReport&) {});
+        train(world, p.job, [&] { world.group().endpoint().compute(ms); });
         if (world.number() == 0)
             for (const un::WorldChange& change : world.changes()) changes.push_back(change.text());
     });
@@ -458,14 +458,8 @@ BOOST_AUTO_TEST_CASE(ranks_that_differ_once_another_was_added) {
         trainer.fit(data, {.batch_size = rows / 4, .progress = false});
         trainer.fit(data, {.batch_size = world.number() == 1 ? 8 : 4, .progress = false});
     });
-    for (std::size_t process = 0; process < 2; ++process) {
-        BOOST_REQUIRE(report.processes[process].threw);
-        BOOST_CHECK_EXCEPTION(
-            std::rethrow_exception(report.processes[process].threw), un::error, [](const un::error& failed) {
-                return std::string(failed.what()).find("FitOptions.batch_size is 8 on rank 1 and 4") !=
-                       std::string::npos;
-            });
-    }
+    for (std::size_t process = 0; process < 2; ++process)
+        ends_with(report.processes[process], "FitOptions.batch_size is 8 on rank 1 and 4");
 }
 
 /// A program whose calls change the state, as a resume does, and which changes the model after its
@@ -587,9 +581,7 @@ BOOST_AUTO_TEST_CASE(many_ranks) {
             {.rank = static_cast<int>(random() % 32) + 32 * death, .at_ns = death * 3 * ms + 100 * us});
     std::size_t alike = 0, changes = 0;
     const un::ElasticSimulationReport report = un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
-        alike +=
-            expected == train(
-                            world, job, [&] { world.group().endpoint().compute(ms); }, [](const un::UpdateReport&) {});
+        alike += expected == train(world, job, [&] { world.group().endpoint().compute(ms); });
         changes = world.changes().size();
     });
     BOOST_TEST(alike == 248u);
@@ -607,9 +599,8 @@ BOOST_AUTO_TEST_CASE(measured_costs_of_reducers) {
         std::size_t at_end = 0, changes = 0;
         const un::ElasticSimulationReport report = un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
             Line model([&] { world.group().endpoint().compute(ms); }, false);
-            fit(
-                world, model, un::RowData<float>(values, width), {.replicas = 4}, [](const un::UpdateReport&) {},
-                un::Replicas{4}, un::Reproducible{}, reducer);
+            fit(world, model, un::RowData<float>(values, width), {.replicas = 4}, Unobserved{}, un::Replicas{4},
+                un::Reproducible{}, reducer);
             ++at_end;
             changes = world.changes().size();
         });
@@ -632,23 +623,16 @@ BOOST_AUTO_TEST_CASE(no_calls_within_on_update) {
         trainer.fit(un::RowData<float>(values, width), {.batch_size = 8, .progress = false},
                     [&](const un::UpdateReport&) { trainer.verify_replicas(); });
     });
-    BOOST_CHECK_EXCEPTION(std::rethrow_exception(report.processes[0].threw), un::error, [](const un::error& failed) {
-        return std::string(failed.what()).find("found a call of the trainer within on_update, over an elastic world") !=
-               std::string::npos;
-    });
+    ends_with(report.processes[0], "found a call of the trainer within on_update, over an elastic world");
 }
 
 /// A rank that is behind could not distinguish the states of two trainers.
 BOOST_AUTO_TEST_CASE(one_trainer_per_world) {
     const un::ElasticSimulationReport report = un::simulate_elastic(2, {}, [](auto& world) {
-        for (int i = 0; i < 2; ++i)
-            train(
-                world, {.replicas = 2}, [] {}, [](const un::UpdateReport&) {});
+        for (int i = 0; i < 2; ++i) train(world, {.replicas = 2}, [] {});
     });
     for (const un::SimulatedProcess& one : report.processes)
-        BOOST_CHECK_EXCEPTION(std::rethrow_exception(one.threw), un::error, [](const un::error& failed) {
-            return std::string(failed.what()).find("found a second trainer over an elastic world") != std::string::npos;
-        });
+        ends_with(one, "found a second trainer over an elastic world");
 }
 
 /// The program sets the times of crashes. Changes of the world have virtual times.
@@ -659,9 +643,7 @@ BOOST_AUTO_TEST_CASE(changes_have_virtual_times) {
     simulation.joins = {20 * ms};
     std::vector<un::WorldChange> changes;
     const un::ElasticSimulationReport report = un::simulate_elastic(3, simulation, [&](auto& world) {
-        train(
-            world, {.replicas = 8, .epochs = 8}, [&] { world.group().endpoint().compute(ms); },
-            [](const un::UpdateReport&) {});
+        train(world, {.replicas = 8, .epochs = 8}, [&] { world.group().endpoint().compute(ms); });
         if (world.number() == 1) changes = world.changes();
     });
     BOOST_TEST(report.processes[0].crashed);
@@ -694,18 +676,14 @@ BOOST_AUTO_TEST_CASE(worlds_that_live_and_make_no_update) {
                          .message = "apart"});
         };
         try {
-            train(world, p.job, compute, [](const un::UpdateReport&) {});
+            train(world, p.job, compute);
         } catch (const un::error&) {
             changes.push_back(world.changes().size());
             throw;
         }
     });
     BOOST_TEST(changes == (std::vector<std::size_t>(3, 3)), boost::test_tools::per_element());
-    for (const un::SimulatedProcess& one : report.processes)
-        BOOST_CHECK_EXCEPTION(std::rethrow_exception(one.threw), un::error, [](const un::error& failed) {
-            return failed.code() == un::ErrorCode::peer_lost &&
-                   std::string(failed.what()).find("apart") != std::string::npos;
-        });
+    for (const un::SimulatedProcess& one : report.processes) ends_with(one, "apart", un::ErrorCode::peer_lost);
 }
 
 /// After a loss all ranks have the same parameters, so none are sent.

@@ -1,7 +1,7 @@
 // The protocol of the star's centre without sockets or clocks, with everything that a network can
 // send to it.
 
-#include "support.hpp"
+#include "support/fails.hpp"
 #include "support/heap.hpp"
 
 #include <unisono/core/random.hpp>

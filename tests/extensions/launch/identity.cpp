@@ -1,4 +1,4 @@
-#include "support.hpp"
+#include "support/fails.hpp"
 #include "support/folder.hpp"
 
 #include <unisono/extensions/launch/rendezvous/identity.hpp>

@@ -1,7 +1,7 @@
 // unisono-run as users run it: a program that runs programs.
 
 #include "command.hpp"
-#include "support.hpp"
+#include "support/fails.hpp"
 #include "support/folder.hpp"
 #include "unisono_run/options.hpp"
 #include "unisono_run/output.hpp"

@@ -2,7 +2,7 @@
 
 #include "command.hpp"
 #include "ranks.hpp"
-#include "support.hpp"
+#include "support/fails.hpp"
 #include "support/folder.hpp"
 
 #include <unisono/extensions/launch/rendezvous/waiting_notice.hpp>

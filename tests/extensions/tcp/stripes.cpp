@@ -3,6 +3,7 @@
 #include "support.hpp"
 
 #include "support/allocation_counter.hpp"
+#include "support/fails.hpp"
 
 #include <chrono>
 #include <csignal>
@@ -145,18 +146,12 @@ BOOST_AUTO_TEST_CASE(options) {
     BOOST_TEST(un::TcpOptions{}.with({}).connections == 0);
     BOOST_TEST(un::TcpOptions{}.with(said).connections == 4);
     BOOST_TEST((un::TcpOptions{.connections = 2}.with(said).connections == 2));
-    const auto refuses = [](const std::string& found) {
-        return [found](const un::error& e) {
-            return e.code() == un::ErrorCode::bad_input && test::mentions(e.what(), {variable, found, "1 to 64"});
-        };
+    const auto refused = [](const un::TcpOptions& given, const un::Environment& environment, const std::string& found) {
+        test::fails(un::ErrorCode::bad_input, {variable, found, "1 to 64"},
+                    [&] { static_cast<void>(given.with(environment)); });
     };
-    for (const char* const wrong : {"0", "65", "-1", "x", "", "2x"}) {
-        const un::Environment bad{{variable, wrong}};
-        BOOST_CHECK_EXCEPTION(static_cast<void>(un::TcpOptions{}.with(bad)), un::error, refuses(d::quoted(wrong)));
-    }
-    for (const int wrong : {-1, 65})
-        BOOST_CHECK_EXCEPTION(static_cast<void>((un::TcpOptions{.connections = wrong}.with({}))), un::error,
-                              refuses(std::to_string(wrong)));
+    for (const char* const wrong : {"0", "65", "-1", "x", "", "2x"}) refused({}, {{variable, wrong}}, d::quoted(wrong));
+    for (const int wrong : {-1, 65}) refused({.connections = wrong}, {}, std::to_string(wrong));
 }
 
 // --- ranks that disagree, die or send invalid frames ---------------------------------------------
@@ -164,10 +159,8 @@ BOOST_AUTO_TEST_CASE(options) {
 BOOST_AUTO_TEST_CASE(threads_that_disagree_on_the_number) {
     const auto world = std::make_shared<un::Tcp::World>(2);
     const un::Tcp one(world, 0, {.connections = 2});
-    BOOST_CHECK_EXCEPTION(un::Tcp(world, 1, {.connections = 3}), un::error, [](const un::error& e) {
-        return e.code() == un::ErrorCode::refused &&
-               test::mentions(e.what(), {"rank 1 makes 3 connections", "rank 0 2", variable});
-    });
+    test::fails(un::ErrorCode::refused, {"rank 1 makes 3 connections", "rank 0 2", variable},
+                [&] { un::Tcp(world, 1, {.connections = 3}); });
 }
 
 BOOST_AUTO_TEST_CASE(processes_that_disagree_on_the_number,
