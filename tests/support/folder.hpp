@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 #include <vector>
@@ -47,6 +48,13 @@ inline std::string content(const std::string& path) {
     std::ostringstream all;
     all << std::ifstream(path, std::ios::binary).rdbuf();
     return all.str();
+}
+
+/// Makes the file anew, with this mode.
+inline void write_file(const std::string& path, const std::string& text, mode_t mode = 0600) {
+    ::unlink(path.c_str());
+    std::ofstream(path, std::ios::binary) << text;
+    if (::chmod(path.c_str(), mode) != 0) std::abort();
 }
 
 } // namespace unisono_test

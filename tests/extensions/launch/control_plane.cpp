@@ -34,6 +34,12 @@ std::vector<Outcome> with_planes(int world, const un::RendezvousPoint& point, Bo
     });
 }
 
+const un::Fault& awaited_fault(const un::ControlPlane& plane) {
+    for (const auto until = test::in(10s); plane.first_fault() == nullptr; std::this_thread::sleep_for(1ms))
+        if (un::steady_now() >= until) throw std::runtime_error("no fault");
+    return *plane.first_fault();
+}
+
 void gather_some(un::ControlPlane& plane) {
     for (int round = 0; round < 20; ++round) {
         const auto text = [&](int rank) {
@@ -73,7 +79,7 @@ BOOST_AUTO_TEST_CASE(one_world_after_another_at_one_address) {
                  if (rank == 0) std::this_thread::sleep_for(50ms);
              }
          }))
-        BOOST_CHECK_MESSAGE(each.code == un::ErrorCode::none, each.text);
+        test::failed_with(each, un::ErrorCode::none, {});
 }
 
 BOOST_AUTO_TEST_CASE(blobs_are_gathered_over_tcp) {
@@ -112,8 +118,7 @@ BOOST_AUTO_TEST_CASE(files_of_long_ago_are_swept) {
     const auto there = [&](const std::string& name) { return ::access((folder / name).c_str(), F_OK) == 0; };
     const auto leave = [&](const std::string& name, int hours, const std::string& text = "unisono1 7 ") {
         const std::string path = folder / name;
-        const un::detail::FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-        BOOST_REQUIRE_EQUAL(::write(file.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+        unisono_test::write_file(path, text);
         const timespec then{.tv_sec = std::time(nullptr) - hours * 3600, .tv_nsec = 0};
         const timespec both[2] = {then, then};
         BOOST_REQUIRE_EQUAL(::utimensat(AT_FDCWD, path.c_str(), both, 0), 0);
@@ -208,18 +213,12 @@ BOOST_AUTO_TEST_CASE(the_ranks_that_never_came_are_named) {
     const auto outcomes = test::run_ranks({0, 2, 5}, [&](int rank) {
         static_cast<void>(un::rendezvous(un::identity_of(rank, 6), point, test::patience(2s)));
     });
-    for (const Outcome& outcome : outcomes) {
-        BOOST_CHECK_MESSAGE(outcome.code == un::ErrorCode::timeout &&
-                                test::contains(outcome, "3 never came: ranks 1, 3, 4") && outcome.peer == 1,
-                            outcome.text);
-    }
+    for (const Outcome& outcome : outcomes)
+        test::failed_with(outcome, un::ErrorCode::timeout, {"3 never came: ranks 1, 3, 4"}, 1);
     const auto lonely = test::run_ranks({2}, [&](int rank) {
         static_cast<void>(un::rendezvous(un::identity_of(rank, 3), test::local_point(), test::patience(300ms)));
     });
-    BOOST_CHECK_MESSAGE(lonely[0].code == un::ErrorCode::timeout && lonely[0].peer == 0 &&
-                            test::contains(lonely[0], "rank 0, which never came") &&
-                            test::contains(lonely[0], "refused"),
-                        lonely[0].text);
+    test::failed_with(lonely[0], un::ErrorCode::timeout, {"rank 0, which never came", "refused"}, 0);
 }
 
 BOOST_AUTO_TEST_CASE(two_ranks_that_claim_the_same_rank_hear_it_both) {
@@ -230,12 +229,8 @@ BOOST_AUTO_TEST_CASE(two_ranks_that_claim_the_same_rank_hear_it_both) {
         });
         for (std::size_t i = 0; i < ranks.size(); ++i) {
             const std::string twice = "two processes claim to be rank " + std::to_string(ranks[1]);
-            if (ranks[i] != ranks[1]) {
-                BOOST_CHECK(outcomes[i].code != un::ErrorCode::none);
-                continue;
-            }
-            BOOST_CHECK_MESSAGE(outcomes[i].code == un::ErrorCode::bad_input && test::contains(outcomes[i], twice),
-                                outcomes[i].text);
+            if (ranks[i] == ranks[1]) test::failed_with(outcomes[i], un::ErrorCode::bad_input, {twice});
+            else BOOST_CHECK(outcomes[i].code != un::ErrorCode::none);
         }
     }
 }
@@ -265,12 +260,9 @@ BOOST_AUTO_TEST_CASE(ranks_that_disagree_about_the_world_hear_it_all) {
     const auto outcomes = test::run_ranks({0, 1, 2}, [&](int rank) {
         static_cast<void>(un::rendezvous(un::identity_of(rank, rank == 2 ? 4 : 3), point, test::patience(10s)));
     });
-    for (const Outcome& outcome : outcomes) {
-        BOOST_CHECK_MESSAGE(outcome.code == un::ErrorCode::bad_input &&
-                                test::contains(outcome, "rank 2 expects a world of 4") &&
-                                test::contains(outcome, "rendezvous point is for a world of 3"),
-                            outcome.text);
-    }
+    for (const Outcome& outcome : outcomes)
+        test::failed_with(outcome, un::ErrorCode::bad_input,
+                          {"rank 2 expects a world of 4", "rendezvous point is for a world of 3"});
 }
 
 BOOST_AUTO_TEST_CASE(a_host_that_cannot_look_itself_up_finds_itself) {
@@ -406,9 +398,7 @@ BOOST_AUTO_TEST_CASE(who_listens_first_learns_nothing_that_lets_it_in) {
     });
     done = true;
     thief.join();
-    BOOST_CHECK_MESSAGE(outcomes[0].code == un::ErrorCode::timeout &&
-                            test::contains(outcomes[0], "does not belong to this job"),
-                        outcomes[0].text);
+    test::failed_with(outcomes[0], un::ErrorCode::timeout, {"does not belong to this job"});
     BOOST_REQUIRE(!heard.empty());
     d::Hub hub(d::listen_at(true, 0), {.world = 2, .token = point.token});
     std::string why;
@@ -442,9 +432,7 @@ BOOST_AUTO_TEST_CASE(two_jobs_at_one_address_do_not_mix) {
         }
     });
     for (std::size_t i = 0; i < 3; ++i) BOOST_CHECK_MESSAGE(outcomes[i].text.empty(), outcomes[i].text);
-    BOOST_CHECK_MESSAGE(outcomes[3].code == un::ErrorCode::timeout &&
-                            test::contains(outcomes[3], "does not belong to this job"),
-                        outcomes[3].text);
+    test::failed_with(outcomes[3], un::ErrorCode::timeout, {"does not belong to this job"});
 }
 
 // Rank 0 has another secret. It listens at one of several ports; at the others nobody listens, or a
@@ -494,10 +482,7 @@ BOOST_AUTO_TEST_CASE(the_first_fault_is_the_same_on_all_ranks) {
                              .sequence = 9,
                              .message = "of rank " + std::to_string(plane.rank())});
             }
-            const auto until = test::in(10s);
-            while (plane.first_fault() == nullptr && un::steady_now() < until) std::this_thread::sleep_for(1ms);
-            if (plane.first_fault() == nullptr) throw std::runtime_error("no fault");
-            const un::Fault& fault = *plane.first_fault();
+            const un::Fault& fault = awaited_fault(plane);
             seen[static_cast<std::size_t>(plane.rank())] = std::string(un::name_of(fault.code)) +
                                                            std::to_string(fault.rank) + fault.operation +
                                                            std::to_string(fault.sequence) + fault.message;
@@ -532,29 +517,22 @@ BOOST_AUTO_TEST_CASE(a_rank_that_leaves_is_lost_only_for_those_who_wait) {
             static_cast<void>(plane.all_gather({}, test::in(20s)));
             throw std::runtime_error("gathered");
         }
-        while (plane.first_fault() == nullptr && un::steady_now() < until) std::this_thread::sleep_for(1ms);
-        throw un::error(*plane.first_fault());
+        throw un::error(awaited_fault(plane));
     });
     for (const std::size_t rank : {1u, 3u}) {
-        BOOST_CHECK_MESSAGE(outcomes[rank].code == un::ErrorCode::peer_lost &&
-                                (outcomes[rank].peer == 2 || outcomes[rank].peer == 0) &&
-                                test::contains(outcomes[rank], "has left; rank 1 waits for it"),
-                            outcomes[rank].text);
+        test::failed_with(outcomes[rank], un::ErrorCode::peer_lost, {"has left; rank 1 waits for it"});
+        BOOST_CHECK(outcomes[rank].peer == 2 || outcomes[rank].peer == 0);
     }
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come_to_all_gather_is_named) {
     const auto outcomes = with_planes(4, test::local_point(), [&](un::ControlPlane& plane) {
-        if (plane.rank() == 2) {
-            const auto until = test::in(10s);
-            while (plane.first_fault() == nullptr && un::steady_now() < until) std::this_thread::sleep_for(1ms);
-        }
+        if (plane.rank() == 2) awaited_fault(plane);
         static_cast<void>(plane.all_gather({}, test::in(plane.rank() == 1 ? 2s : 20s)));
     });
     for (const Outcome& outcome : outcomes) {
-        BOOST_CHECK_MESSAGE(outcome.code == un::ErrorCode::timeout && outcome.rank == 1 && outcome.peer == 2 &&
-                                test::contains(outcome, "rank 2 is in no call of the library"),
-                            outcome.text);
+        test::failed_with(outcome, un::ErrorCode::timeout, {"rank 2 is in no call of the library"}, 2);
+        BOOST_CHECK_EQUAL(outcome.rank, 1);
     }
 }
 
@@ -577,14 +555,11 @@ BOOST_AUTO_TEST_CASE(a_timeout_names_the_root_and_not_the_neighbour) {
                          .sequence = 5,
                          .message = "rank 0 waited for rank 3"});
         }
-        const auto until = test::in(10s);
-        while (plane.first_fault() == nullptr && un::steady_now() < until) std::this_thread::sleep_for(1ms);
-        throw un::error(*plane.first_fault());
+        throw un::error(awaited_fault(plane));
     });
     for (const Outcome& outcome : outcomes) {
-        BOOST_CHECK_MESSAGE(outcome.code == un::ErrorCode::timeout && outcome.rank == 0 && outcome.peer == 1 &&
-                                test::contains(outcome, "rank 3 waits in receive #5"),
-                            outcome.text);
+        test::failed_with(outcome, un::ErrorCode::timeout, {"rank 3 waits in receive #5"}, 1);
+        BOOST_CHECK_EQUAL(outcome.rank, 0);
     }
 }
 
@@ -593,9 +568,7 @@ BOOST_AUTO_TEST_CASE(a_port_that_is_taken_is_refused) {
     const auto outcomes = test::run_ranks({0}, [&](int rank) {
         static_cast<void>(un::rendezvous(un::identity_of(rank, 2), test::local_point(taken.port), test::patience(1s)));
     });
-    BOOST_CHECK_MESSAGE(outcomes[0].code == un::ErrorCode::refused &&
-                            test::contains(outcomes[0], std::to_string(taken.port)),
-                        outcomes[0].text);
+    test::failed_with(outcomes[0], un::ErrorCode::refused, {std::to_string(taken.port)});
 }
 
 BOOST_AUTO_TEST_CASE(bad_arguments) {

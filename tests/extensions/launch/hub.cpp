@@ -36,13 +36,6 @@ un::Blob bytes_of(const d::Digest& digest) {
     return {bytes.begin(), bytes.end()};
 }
 
-un::Blob complaint(const un::Fault& fault, const un::Wait& wait = {}) {
-    d::WireWriter out;
-    d::write(out, fault);
-    d::write(out, wait);
-    return d::make_frame(FrameKind::complaint, out.take());
-}
-
 un::Blob contribution(std::uint32_t round, const std::string& text) {
     d::WireWriter out;
     out.u32(round);
@@ -252,7 +245,7 @@ BOOST_AUTO_TEST_CASE(a_timeout_is_looked_into) {
     {
         Bench hub; // rank 2 does not answer
         hub.all_enter();
-        hub.say(1, complaint(late, for_1));
+        hub.say(1, d::complaint_frame(late, for_1));
         BOOST_CHECK_EQUAL(hub.got(1), "AC"); // the rank that asks has reported what it waits for
         BOOST_CHECK_EQUAL(hub.got(2), "ACI");
         hub.say(2, answer(1, for_2));
@@ -264,7 +257,7 @@ BOOST_AUTO_TEST_CASE(a_timeout_is_looked_into) {
     {
         Bench hub; // rank 2 is known to be stopped
         hub.all_enter();
-        hub.say(1, complaint(late, for_1));
+        hub.say(1, d::complaint_frame(late, for_1));
         BOOST_CHECK((hub.state.unanswered() == std::vector<int>{1, 2}));
         hub.say(2, answer(1, for_2));
         hub.state.found_stopped(2);
@@ -273,7 +266,7 @@ BOOST_AUTO_TEST_CASE(a_timeout_is_looked_into) {
     {
         Bench hub; // rank 2 computes
         hub.all_enter();
-        hub.say(1, complaint(late, for_1));
+        hub.say(1, d::complaint_frame(late, for_1));
         hub.say(2, answer(1, for_2));
         hub.say(3, answer(7, for_1)); // an answer to another question does not count
         BOOST_CHECK(!hub.state.first_fault());
@@ -283,14 +276,14 @@ BOOST_AUTO_TEST_CASE(a_timeout_is_looked_into) {
     {
         Bench hub; // rank 2 dies meanwhile, which is the first fault
         hub.all_enter();
-        hub.say(1, complaint(late, for_1));
+        hub.say(1, d::complaint_frame(late, for_1));
         hub.close(3);
         BOOST_CHECK(hub.fault().code == un::ErrorCode::peer_lost && hub.fault().peer == 2);
     }
     {
         Bench hub; // a complaint that does not say what the rank waits for
         hub.all_enter();
-        hub.say(1, complaint(late));
+        hub.say(1, d::complaint_frame(late, {}));
         hub.say(2, answer(1, {}));
         hub.state.found_stopped(2);
         BOOST_CHECK(hub.fault().peer == 2);
@@ -502,7 +495,7 @@ BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
         switch (below(5)) {
         case 0: return contribution(round, "blob");
         case 1:
-            return complaint(
+            return d::complaint_frame(
                 {.code = static_cast<un::ErrorCode>(1 + below(7)), .rank = 0, .operation = "o", .message = "m"}, wait);
         case 2: return answer(below(3), wait);
         case 3: return d::make_frame(FrameKind::goodbye);

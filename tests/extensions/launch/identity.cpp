@@ -7,7 +7,6 @@
 #include <unisono/extensions/launch/rendezvous/rendezvous_environment.hpp>
 #include <unisono/extensions/launch/rendezvous/rendezvous_rules.hpp>
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -451,22 +450,16 @@ BOOST_AUTO_TEST_CASE(a_secret_in_a_file) {
     const unisono_test::Folder folder;
     const std::string path = folder / "token";
     const Environment job = with(torchrun({1, 4, 2}), "UNISONO_TOKEN_FILE", path);
-    const auto write = [&](const std::string& text, mode_t mode) {
-        ::unlink(path.c_str());
-        const un::detail::FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-        BOOST_REQUIRE(::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-        BOOST_REQUIRE(::fchmod(file.get(), mode) == 0);
-    };
     no_meeting(job, {"cannot read UNISONO_TOKEN_FILE='" + path + "'"}, un::ErrorCode::refused);
-    write(secret + "\n", 0600);
+    unisono_test::write_file(path, secret + "\n");
     BOOST_CHECK(meeting(job).token == secret_meeting(torchrun({1, 4, 2})).token);
-    write(secret, 0400);
+    unisono_test::write_file(path, secret, 0400);
     BOOST_CHECK(meeting(job).token == secret_meeting(torchrun({1, 4, 2})).token);
     for (const mode_t mode : {0640u, 0604u, 0620u}) {
-        write(secret, mode);
+        unisono_test::write_file(path, secret, mode);
         no_meeting(job, {"not a file that this user alone can read", path}, un::ErrorCode::refused);
     }
-    write("abc\n", 0600);
+    unisono_test::write_file(path, "abc\n");
     no_meeting(job, {"UNISONO_TOKEN_FILE's file has 3 characters", "32 hexadecimal"});
     no_meeting(with(job, "UNISONO_TOKEN", secret), {"UNISONO_TOKEN and UNISONO_TOKEN_FILE are both set"});
     no_meeting(with(job, "UNISONO_TOKEN_FILE", folder.path()), {"not a file"}, un::ErrorCode::refused);

@@ -513,8 +513,7 @@ BOOST_AUTO_TEST_CASE(a_newcomer_that_cannot_be_started_is_a_lost_one) {
             "#!/bin/sh\n" + world + "case $RANK in 1) sleep 0.3; " + breaks +
             "exit 3;; 0) for i in 1 2 3; do sleep 0.5; done; " + mends +
             "for i in 1 2 3; do sleep 0.5; done; echo trained;; *) echo added; sleep 100;; esac\n";
-        const un::detail::FileDescriptor out(::open(program.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700));
-        BOOST_REQUIRE_EQUAL(::write(out.get(), script.data(), script.size()), static_cast<ssize_t>(script.size()));
+        unisono_test::write_file(program, script, 0700);
         return line({"-n", "2", "--elastic", "1:2", "--restarts", restarts, "--wait", "0.2", "--grace", "0.1",
                      "--log-dir", folder / "logs"},
                     {program});
@@ -534,12 +533,8 @@ BOOST_AUTO_TEST_CASE(a_newcomer_that_cannot_be_started_is_a_lost_one) {
 BOOST_AUTO_TEST_CASE(a_world_that_is_lost_while_a_newcomer_fails_to_start) {
     const Folder folder;
     const std::string program = folder / "program";
-    {
-        const std::string script =
-            "#!/bin/sh\n" + world + "case $RANK in 1) rm $0; exit 3;; 0) sleep 0.3; exit 4;; esac\n";
-        const un::detail::FileDescriptor out(::open(program.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0700));
-        BOOST_REQUIRE_EQUAL(::write(out.get(), script.data(), script.size()), static_cast<ssize_t>(script.size()));
-    }
+    unisono_test::write_file(
+        program, "#!/bin/sh\n" + world + "case $RANK in 1) rm $0; exit 3;; 0) sleep 0.3; exit 4;; esac\n", 0700);
     const Result result = test::run_command(line({"-n", "2", "--elastic", "1:2"}, {program}));
     expect(result, 4, {}, {"cannot start rank 2, which", "exited with status 4"});
 }
@@ -561,25 +556,20 @@ BOOST_AUTO_TEST_CASE(a_job_ends_with_the_last_rank_of_its_world) {
 BOOST_AUTO_TEST_CASE(a_world_is_where_somebody_listens) {
     const Folder folder;
     const std::string path = folder / "job.elastic.meet";
-    const auto write = [&](const std::string& text, mode_t mode) {
-        const un::detail::FileDescriptor out(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-        BOOST_REQUIRE_EQUAL(::write(out.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
-        BOOST_REQUIRE_EQUAL(::fchmod(out.get(), mode), 0);
-    };
     auto listener = un::detail::listen_at(true, 0);
     const std::string token = un::JobToken::random().text();
     const std::string there = "unisono1 " + std::to_string(listener.port) + " " + token + " 127.0.0.1\n";
-    write(there, 0600);
+    unisono_test::write_file(path, there);
     const un::detail::ElasticFolder named(folder.path());
     BOOST_CHECK(::access(path.c_str(), F_OK) != 0); // an earlier job's file is removed
     BOOST_CHECK(!named.has_world());
-    write(there, 0600);
+    unisono_test::write_file(path, there);
     BOOST_CHECK(named.has_world());
-    write(there, 0644);
+    unisono_test::write_file(path, there, 0644);
     BOOST_CHECK(!named.has_world());
-    write("", 0600);
+    unisono_test::write_file(path, "");
     BOOST_CHECK(!named.has_world());
-    write(there, 0600);
+    unisono_test::write_file(path, there);
     listener.socket.close();
     BOOST_CHECK(!named.has_world());
     ::unlink(path.c_str());

@@ -55,6 +55,13 @@ struct Outcome {
 inline bool contains(const Outcome& outcome, const std::string& word) {
     return outcome.text.find(word) != std::string::npos;
 }
+/// The rank ended with this error, whose text has all of `words`. `peer`: its peer; -2: any.
+inline void failed_with(const Outcome& outcome, un::ErrorCode code, const std::vector<std::string>& words,
+                        int peer = -2) {
+    bool as_expected = outcome.code == code && (peer == -2 || outcome.peer == peer);
+    for (const std::string& word : words) as_expected = as_expected && contains(outcome, word);
+    BOOST_CHECK_MESSAGE(as_expected, outcome.text);
+}
 
 using Body = std::function<void(int rank)>;
 
