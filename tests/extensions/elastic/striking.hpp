@@ -44,6 +44,16 @@ struct Told {
 /// The ranks write it, and the parent reads it.
 using Shared = Records<Told>;
 
+inline void says(const Told& told, const std::string& words) {
+    const std::string text = told.text;
+    BOOST_TEST((text.find(words) != text.npos), text);
+}
+/// The process has ended with the undisturbed result.
+inline void ends_well(const Told& told) {
+    BOOST_TEST(told.done, told.text);
+    BOOST_TEST((told.result == undisturbed()), "another result than undisturbed");
+}
+
 /// A rank is struck some microseconds after it has made an update (0: while its trainer begins).
 struct Strike {
     int rank = 0;
