@@ -10,7 +10,7 @@
 
 #include <unisono/extensions/elastic/evidence.hpp>
 #include <unisono/extensions/elastic/forming.hpp>
-#include <unisono/extensions/elastic/membership_wire.hpp>
+#include <unisono/extensions/elastic/membership_messages.hpp>
 
 #include <boost/test/unit_test.hpp>
 

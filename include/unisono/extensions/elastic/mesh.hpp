@@ -8,7 +8,7 @@
 /// not made again: until its other end is known to be dead, it counts as silent.
 
 #include "unisono/core/threads.hpp"
-#include "unisono/extensions/elastic/membership_wire.hpp"
+#include "unisono/extensions/elastic/membership_messages.hpp"
 #include "unisono/extensions/elastic/process_watch.hpp"
 #include "unisono/extensions/launch/control/control_plane.hpp"
 #include "unisono/extensions/launch/control/strangers.hpp"

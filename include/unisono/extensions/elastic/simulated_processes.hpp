@@ -6,7 +6,7 @@
 /// extensions/simulated/simulated.hpp), so nothing is locked.
 
 #include "unisono/core/text.hpp"
-#include "unisono/extensions/elastic/membership_wire.hpp"
+#include "unisono/extensions/elastic/membership_messages.hpp"
 #include "unisono/extensions/simulated/simulated.hpp"
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 #include "unisono/core/text.hpp"
 #include "unisono/core/threads.hpp"
 #include "unisono/extensions/launch/sockets/environment.hpp"
-#include "unisono/extensions/network/options.hpp"
+#include "unisono/extensions/launch/sockets/interface.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -11,9 +11,9 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/launch/secrets/proof.hpp"
+#include "unisono/extensions/launch/sockets/interface.hpp"
 #include "unisono/extensions/launch/sockets/socket.hpp"
 #include "unisono/extensions/network/frame_wire.hpp"
-#include "unisono/extensions/network/options.hpp"
 
 #include <algorithm>
 #include <cerrno>

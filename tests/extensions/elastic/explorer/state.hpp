@@ -3,7 +3,7 @@
 /// The state of a member as bytes, for the explorer: two members with equal bytes behave equally.
 
 #include <unisono/extensions/elastic/membership.hpp>
-#include <unisono/extensions/elastic/membership_wire.hpp>
+#include <unisono/extensions/elastic/membership_messages.hpp>
 
 #include <cstdint>
 #include <map>

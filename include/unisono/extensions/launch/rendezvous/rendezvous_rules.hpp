@@ -12,7 +12,7 @@
 #include "unisono/extensions/launch/rendezvous/identity.hpp"
 #include "unisono/extensions/launch/secrets/token.hpp"
 #include "unisono/extensions/launch/sockets/environment.hpp"
-#include "unisono/extensions/launch/sockets/port_range.hpp"
+#include "unisono/extensions/launch/sockets/interface.hpp"
 #include "unisono/launch/host.hpp"
 
 #include <algorithm>
