@@ -231,21 +231,6 @@ struct HostCard {
     std::uint64_t failed = 0;
 };
 
-template <control_plane Control>
-std::vector<std::string> gather_texts(Control& control, const std::string& mine, nanoseconds deadline) {
-    std::vector<std::string> texts;
-    for (const Blob& blob : control.all_gather(std::as_bytes(std::span<const char>(mine)), deadline))
-        texts.emplace_back(reinterpret_cast<const char*>(blob.data()), blob.size());
-    return texts;
-}
-
-[[noreturn, gnu::cold]] inline void refuse_join(std::size_t rank, const std::string& why) {
-    throw error(Fault{.code = ErrorCode::refused,
-                      .rank = static_cast<int>(rank),
-                      .operation = "join",
-                      .message = concat({"rank ", rank, ": ", why})});
-}
-
 /// True if the page that the card names can be mapped, and has the card's random number.
 inline bool shares_memory(const HostCard& card) {
     try {
@@ -273,24 +258,13 @@ HostPlaces find_hosts(Control& control, nanoseconds deadline, const std::string&
         mine.file = page->file();
     } catch (const error&) { // then this rank is alone on its host
     }
-    const std::string text =
-        std::string(reinterpret_cast<const char*>(&mine), sizeof mine) + (failed.empty() ? name : failed);
-    const std::vector<std::string> texts = gather_texts(control, text, deadline);
+    const auto cards = exchange_cards(control, deadline, mine, failed.empty() ? name : failed);
     const auto me = static_cast<std::size_t>(control.rank());
-    std::vector<HostCard> cards(texts.size());
-    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-        if (texts[rank].size() < sizeof(HostCard))
-            refuse_join(rank, "runs another version of the library, or on another kind of host");
-        std::memcpy(static_cast<void*>(&cards[rank]), texts[rank].data(), sizeof(HostCard));
-        if (cards[rank].version != HostCard::expected)
-            refuse_join(rank, "runs another version of the library, or on another kind of host");
-        if (cards[rank].failed != 0) refuse_join(rank, texts[rank].substr(sizeof(HostCard)));
-    }
     std::int32_t first = control.rank(); // the first rank whose page this one can read
     for (std::size_t rank = 0; rank < me; ++rank) {
-        const bool may = cards[rank].processes == mine.processes && cards[rank].file >= 0 && mine.file >= 0 &&
-                         texts[rank].substr(sizeof(HostCard)) == name;
-        if (!may || !shares_memory(cards[rank])) continue;
+        const auto& [card, its_name] = cards[rank];
+        const bool may = card.processes == mine.processes && card.file >= 0 && mine.file >= 0 && its_name == name;
+        if (!may || !shares_memory(card)) continue;
         first = static_cast<std::int32_t>(rank);
         break;
     }
@@ -338,9 +312,9 @@ std::shared_ptr<SharedMemoryWorld> join_host(Control& control, nanoseconds deadl
     }
     const std::vector<std::string> failures = gather_texts(control, failed, deadline);
     for (std::size_t rank = 0; rank < failures.size(); ++rank)
-        if (!failures[rank].empty()) refuse_join(rank, failures[rank]);
+        if (!failures[rank].empty()) refuse_join(rank, ": " + failures[rank]);
     if (made == nullptr)
-        refuse_join(static_cast<std::size_t>(control.rank()), "has no memory in common with its host's ranks");
+        refuse_join(static_cast<std::size_t>(control.rank()), ": has no memory in common with its host's ranks");
     return made;
 }
 

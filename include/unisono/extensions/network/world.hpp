@@ -161,6 +161,42 @@ struct NetworkCard {
     cpu_set_t cores = {};
 };
 
+template <control_plane Control>
+std::vector<std::string> gather_texts(Control& control, const std::string& mine, nanoseconds deadline) {
+    std::vector<std::string> texts;
+    for (const Blob& blob : control.all_gather(std::as_bytes(std::span<const char>(mine)), deadline))
+        texts.emplace_back(reinterpret_cast<const char*>(blob.data()), blob.size());
+    return texts;
+}
+
+[[noreturn, gnu::cold]] inline void refuse_join(std::size_t rank, const std::string& why) {
+    throw error(Fault{.code = ErrorCode::refused,
+                      .rank = static_cast<int>(rank),
+                      .operation = "join",
+                      .message = concat({"rank ", rank, why})});
+}
+
+/// Gives a card and a text of each rank to all ranks. A card has no pointers; it has a version, and
+/// says whether its rank has failed, for which the text is the reason. Collective. Errors, the same
+/// on all ranks: refused, for another version or with the reason of the first rank that has failed.
+template <class Card, control_plane Control>
+std::vector<std::pair<Card, std::string>> exchange_cards(Control& control, nanoseconds deadline, const Card& mine,
+                                                         const std::string& text) {
+    const std::string whole = std::string(reinterpret_cast<const char*>(&mine), sizeof mine) + text;
+    std::vector<std::pair<Card, std::string>> cards;
+    for (const std::string& one : gather_texts(control, whole, deadline)) {
+        const std::size_t rank = cards.size();
+        auto& [card, rest] = cards.emplace_back();
+        const bool is_card = one.size() >= sizeof card;
+        if (is_card) std::memcpy(static_cast<void*>(&card), one.data(), sizeof card);
+        if (!is_card || card.version != Card::expected)
+            refuse_join(rank, " runs another version of the library, or on another kind of host");
+        rest = one.substr(sizeof card);
+        if (card.failed != 0) refuse_join(rank, ": " + rest);
+    }
+    return cards;
+}
+
 /// True if some ranks cannot reach the others by the loopback: those on other hosts or in other
 /// network name spaces. Collective.
 template <control_plane Control>
@@ -189,31 +225,14 @@ std::shared_ptr<NetworkWorld> join_network(Control control, nanoseconds deadline
         mine.failed = 1;
         text = refused.why().message;
     }
-    const std::string whole = std::string(reinterpret_cast<const char*>(&mine), sizeof mine) + text;
-    const std::vector<Blob> blobs = control.all_gather(std::as_bytes(std::span<const char>(whole)), deadline);
     std::vector<std::string> addresses;
     Blob random;
     SharedCores cores; // of this host
-    for (std::size_t each = 0; each < blobs.size(); ++each) {
-        NetworkCard card;
-        const Blob& blob = blobs[each];
-        Fault why{.code = ErrorCode::refused,
-                  .rank = static_cast<int>(each),
-                  .operation = "join",
-                  .message =
-                      concat({"rank ", each, " runs another version of the library, or on another kind of host"})};
-        if (blob.size() < sizeof card) throw error(why);
-        std::memcpy(static_cast<void*>(&card), blob.data(), sizeof card);
-        if (card.version != NetworkCard::expected) throw error(why);
-        std::string rest(reinterpret_cast<const char*>(blob.data()) + sizeof card, blob.size() - sizeof card);
-        if (card.failed != 0) {
-            why.message = concat({"rank ", each, ": ", rest});
-            throw error(why);
-        }
+    for (auto& [card, address] : exchange_cards(control, deadline, mine, text)) {
         const auto drawn = std::as_bytes(std::span(card.random));
         random.insert(random.end(), drawn.begin(), drawn.end());
         if (card.host == mine.host) cores.add(card.cores);
-        addresses.push_back(std::move(rest));
+        addresses.push_back(std::move(address));
     }
     JobToken key;
     if constexpr (derives_keys<Control>) key = control.derive_key("unisono2 data", random);
