@@ -7,10 +7,8 @@
 #include "unisono/observe/hash_log.hpp"
 
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 namespace unisono_test {

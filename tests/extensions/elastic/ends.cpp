@@ -9,7 +9,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <netinet/in.h>
 #include <string>
 #include <sys/socket.h>
 #include <sys/wait.h>

@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdlib>
-#include <string>
 #include <string_view>
 
 namespace un = unisono;

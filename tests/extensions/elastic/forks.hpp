@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cstdio>
 #include <new>
-#include <optional>
 #include <string>
 #include <sys/mman.h>
 

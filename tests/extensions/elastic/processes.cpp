@@ -19,7 +19,6 @@
 #include <random>
 #include <set>
 #include <sstream>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 

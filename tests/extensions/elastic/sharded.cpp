@@ -9,7 +9,6 @@
 
 #include <array>
 #include <cstdlib>
-#include <functional>
 #include <random>
 #include <string>
 

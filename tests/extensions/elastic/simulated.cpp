@@ -26,7 +26,6 @@
 #include <cstdlib>
 #include <limits>
 #include <map>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <sys/resource.h>

@@ -9,7 +9,6 @@
 #include <unisono/trainer/reproducible.hpp>
 #include <unisono/unisono.hpp>
 
-#include <cmath>
 #include <vector>
 
 namespace unisono_test {

@@ -6,7 +6,6 @@
 #include <unisono/extensions/reducers/hierarchical.hpp>
 
 #include <atomic>
-#include <numeric>
 
 namespace un = unisono;
 using test::check_all_reduce;

@@ -9,7 +9,6 @@
 #include <boost/test/unit_test.hpp>
 
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>

@@ -4,10 +4,8 @@
 #include "support/fails.hpp"
 #include "support/skip.hpp"
 
-#include <array>
 #include <atomic>
 #include <chrono>
-#include <fcntl.h>
 #include <memory>
 #include <poll.h>
 #include <sys/resource.h>

@@ -9,8 +9,6 @@
 #include <unisono/extensions/launch/rendezvous/rendezvous_file.hpp>
 
 #include <cstdlib>
-#include <cstring>
-#include <optional>
 
 namespace mutations_test {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <thread>
 
 namespace un = unisono;
 using test::AllTold;

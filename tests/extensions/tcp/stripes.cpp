@@ -7,9 +7,7 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <functional>
-#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <thread>

@@ -13,7 +13,6 @@
 #include <dirent.h>
 #include <string>
 #include <sys/socket.h>
-#include <vector>
 
 namespace test {
 

@@ -3,7 +3,6 @@
 #include "unisono/group/run.hpp"
 #include "unisono/transport/in_process.hpp"
 
-#include <cstdlib>
 #include <map>
 
 namespace unisono_test {

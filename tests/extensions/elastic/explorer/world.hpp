@@ -7,7 +7,6 @@
 #include <unisono/core/text.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>

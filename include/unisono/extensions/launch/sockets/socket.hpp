@@ -149,7 +149,8 @@ inline std::uint32_t ipv4_of(const SocketAddress& address) {
 }
 
 UNISONO_DEFINITION SocketAddress address_of(const sockaddr* address) {
-    SocketAddress made{.length = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)};
+    SocketAddress made;
+    made.length = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     std::memcpy(&made.storage, address, made.length);
     return made;
 }
