@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -164,6 +165,60 @@ inline void expect(const AllTold& told, int ranks, int victim, unisono::ErrorCod
             BOOST_TEST(one.peer == victim, "rank " << rank << ": " << one.text);
         BOOST_TEST(mentions(one.text, words), "rank " << rank << ": " << one.text);
     }
+}
+
+// Cases of ranks that are processes. `run(ranks, told, body)` runs them, and takes a time limit.
+
+template <class Run>
+void check_join_and_leave(int ranks, Run run) {
+    const Shared<AllTold> told;
+    run(ranks, *told, [&](auto& world, const std::vector<int>&) {
+        for (const std::size_t count : {1u, 1000u, 200'000u}) {
+            std::vector<float> data(count, 1.0f);
+            unisono::all_reduce(world, data);
+            if (data[count - 1] != static_cast<float>(ranks))
+                throw unisono::error(unisono::ErrorCode::aborted, "wrong sum");
+        }
+        std::vector<float> last(300'000, 5.0f); // the root of a broadcast ends soon
+        unisono::broadcast(world, last, 0);
+        if (last[299'999] != 5.0f) throw unisono::error(unisono::ErrorCode::aborted, "wrong last");
+    });
+    expect(*told, ranks, -1, unisono::ErrorCode::none, {});
+}
+
+/// All name the killed rank, whichever it is.
+template <class Run>
+void check_killed(Run run) {
+    for (int victim = 0; victim < 3; ++victim) {
+        const Shared<AllTold> told;
+        run(3, *told, [&](auto& world, const std::vector<int>&) {
+            std::vector<float> data(50'000, 1.0f);
+            for (int i = 0; i < 1000; ++i) {
+                if (i == 20 && world.rank() == victim) ::raise(SIGKILL);
+                unisono::all_reduce(world, data);
+            }
+        });
+        expect(*told, 3, victim, unisono::ErrorCode::peer_lost, {"rank " + std::to_string(victim)});
+    }
+}
+
+/// All name the stopped rank at the deadline.
+template <class Run>
+void check_stopped(Run run) {
+    const Shared<AllTold> told;
+    const auto body = [](auto& world, const std::vector<int>& pids) {
+        std::vector<float> data(50'000, 1.0f);
+        unisono::all_reduce(world, data);
+        if (world.rank() == 1) ::raise(SIGSTOP);
+        try {
+            unisono::all_reduce(world, data);
+        } catch (const unisono::error&) {
+            if (world.rank() == 0) ::kill(pids[1], SIGKILL);
+            throw;
+        }
+    };
+    run(3, *told, body, std::chrono::seconds(2));
+    expect(*told, 3, 1, unisono::ErrorCode::timeout, {"rank 1", "stopped"});
 }
 
 } // namespace test

@@ -129,55 +129,12 @@ BOOST_AUTO_TEST_CASE(strangers_change_nothing) {
     });
 }
 
+constexpr auto run = [](auto&&... all) { run_processes(all...); };
 BOOST_AUTO_TEST_CASE(ranks_join_and_leave) {
-    test::for_each_provider([](const std::string&) {
-        const test::Shared<AllTold> told;
-        const auto body = [](Group& world, const std::vector<int>&) {
-            for (const std::size_t count : {1u, 1000u, 200'000u}) {
-                std::vector<float> data(count, 1.0f);
-                un::all_reduce(world, data);
-                if (data[count - 1] != 3.0f) throw un::error(un::ErrorCode::aborted, "wrong sum");
-            }
-            std::vector<float> last(300'000, 5.0f); // the root of a broadcast ends soon
-            un::broadcast(world, last, 0);
-            if (last[299'999] != 5.0f) throw un::error(un::ErrorCode::aborted, "wrong last");
-        };
-        run_processes(3, *told, body);
-        expect(*told, 3, -1, un::ErrorCode::none, {});
-    });
+    test::for_each_provider([](const std::string&) { test::check_join_and_leave(3, run); });
 }
-
-BOOST_AUTO_TEST_CASE(a_killed_rank_is_named_by_all) {
-    for (int victim = 0; victim < 3; ++victim) {
-        const test::Shared<AllTold> told;
-        const auto body = [&](Group& world, const std::vector<int>&) {
-            std::vector<float> data(50'000, 1.0f);
-            for (int i = 0; i < 1000; ++i) {
-                if (i == 20 && world.rank() == victim) ::raise(SIGKILL);
-                un::all_reduce(world, data);
-            }
-        };
-        run_processes(3, *told, body);
-        expect(*told, 3, victim, un::ErrorCode::peer_lost, {"rank " + std::to_string(victim)});
-    }
-}
-
-BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named_at_the_deadline) {
-    const test::Shared<AllTold> told;
-    const auto body = [](Group& world, const std::vector<int>& pids) {
-        std::vector<float> data(50'000, 1.0f);
-        un::all_reduce(world, data);
-        if (world.rank() == 1) ::raise(SIGSTOP);
-        try {
-            un::all_reduce(world, data);
-        } catch (const un::error&) {
-            if (world.rank() == 0) ::kill(pids[1], SIGKILL);
-            throw;
-        }
-    };
-    run_processes(3, *told, body, 2s);
-    expect(*told, 3, 1, un::ErrorCode::timeout, {"rank 1", "stopped"});
-}
+BOOST_AUTO_TEST_CASE(a_killed_rank_is_named_by_all) { test::check_killed(run); }
+BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named_at_the_deadline) { test::check_stopped(run); }
 
 BOOST_AUTO_TEST_CASE(ranks_with_different_providers) {
     const test::Variable said("UNISONO_PROVIDER", "net");
