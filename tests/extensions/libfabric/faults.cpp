@@ -4,7 +4,6 @@
 
 #include <array>
 #include <chrono>
-#include <csignal>
 #include <memory>
 
 // libfabric 1.17 leaks some of its own memory with each endpoint of net. (A program of bare calls

@@ -2,7 +2,6 @@
 #include "support.hpp"
 
 #include <chrono>
-#include <csignal>
 
 namespace un = unisono;
 using test::AllTold;
