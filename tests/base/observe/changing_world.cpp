@@ -1,5 +1,6 @@
 // Files of metrics over a world whose first rank is lost: the next one continues them.
 #include "support/folder.hpp"
+#include "support/metric_steps.hpp"
 
 #include "unisono/extensions/observe/tensorboard.hpp"
 
@@ -9,18 +10,14 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <map>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace un = unisono;
-using unisono_test::content;
 using unisono_test::Folder;
+using unisono_test::Steps;
 
 namespace {
 
@@ -49,50 +46,21 @@ struct Report {
     std::int64_t samples = 32, tokens = 0;
 };
 
-using Steps = std::vector<std::uint64_t>;
-
 /// The path of a file, and the steps of the reports in it.
 struct Lines {
     using File = un::JsonLinesFile;
     static constexpr const char* name = "run.jsonl";
-    static Steps steps(const std::string& path) {
-        std::istringstream all(content(path));
-        Steps found;
-        for (std::string line; std::getline(all, line);)
-            if (const auto one = nlohmann::json::parse(line); one.contains("loss")) found.push_back(one["step"]);
-        return found;
-    }
+    static Steps steps(const std::string& path) { return unisono_test::steps_of_lines(path); }
 };
 struct Table {
     using File = un::CsvFile;
     static constexpr const char* name = "run.csv";
-    static Steps steps(const std::string& path) {
-        std::istringstream all(content(path));
-        Steps found;
-        for (std::string line; std::getline(all, line);)
-            if (line.find(",loss,") != line.npos) found.push_back(std::strtoull(line.c_str(), nullptr, 10));
-        return found;
-    }
+    static Steps steps(const std::string& path) { return unisono_test::steps_of_table(path); }
 };
 struct Board {
     using File = un::TensorBoardFile;
     static constexpr const char* name = "board";
-    static Steps steps(const std::string& path) {
-        std::map<std::string, std::string> files; // in their order
-        for (const auto& one : std::filesystem::directory_iterator(path))
-            files[one.path().string()] = content(one.path().string());
-        Steps found;
-        for (const auto& [file, bytes] : files)
-            for (std::size_t at = 0; at + 16 <= bytes.size();) {
-                std::uint64_t size = 0;
-                std::memcpy(&size, bytes.data() + at, sizeof size);
-                if (size > bytes.size() - at - 16) break;
-                const std::string event = bytes.substr(at + 12, size);
-                if (event.find("\n\x04loss") != event.npos) found.push_back(static_cast<unsigned char>(event[10]));
-                at += 16 + size;
-            }
-        return found;
-    }
+    static Steps steps(const std::string& path) { return unisono_test::steps_of_board(path); }
 };
 using Kinds = boost::mpl::list<Lines, Table, Board>;
 
@@ -193,9 +161,8 @@ BOOST_AUTO_TEST_CASE(seconds_of_the_next_rank_are_its_own) {
     second.lose_first();
     other(Report{.number = 2});
     const std::chrono::duration<double> most = std::chrono::steady_clock::now() - made;
-    std::istringstream all(content(path));
     std::vector<double> seconds;
-    for (std::string line; std::getline(all, line);) seconds.push_back(nlohmann::json::parse(line)["seconds"]);
+    for (const auto& one : unisono_test::json_lines(path)) seconds.push_back(one["seconds"]);
     BOOST_REQUIRE(seconds.size() == 2u);
     BOOST_TEST(seconds[0] >= 0.05);
     BOOST_TEST(seconds[1] <= most.count());
@@ -217,9 +184,7 @@ BOOST_AUTO_TEST_CASE(a_change_is_told_once) {
         second.lose_first();
         for (const std::uint64_t i : {4u, 5u}) other(Report{.number = i});
     }
-    std::istringstream all(content(path));
-    std::vector<nlohmann::json> found;
-    for (std::string line; std::getline(all, line);) found.push_back(nlohmann::json::parse(line));
+    const std::vector<nlohmann::json> found = unisono_test::json_lines(path);
     BOOST_REQUIRE(found.size() == 5u);
     BOOST_TEST(found[0]["world_size"] == 2);
     BOOST_TEST(!found[0].contains("ranks_lost"));

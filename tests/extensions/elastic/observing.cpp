@@ -1,8 +1,7 @@
 // The reports of a training over an elastic world: traces, files of metrics and warnings, while
 // ranks are killed and added.
-#include "forks.hpp"
-#include "support/folder.hpp"
-#include "training.hpp"
+#include "striking.hpp"
+#include "support/metric_steps.hpp"
 
 #include <unisono/extensions/elastic/rules.hpp>
 #include <unisono/extensions/observe/tensorboard.hpp>
@@ -14,11 +13,8 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <map>
 #include <random>
-#include <sstream>
 #include <sys/time.h>
 
 using namespace unisono_test;
@@ -44,17 +40,6 @@ struct Kill {
     unsigned after_us = 0;
 };
 
-void die(int) { ::kill(::getpid(), SIGKILL); }
-void die_after(unsigned us) {
-    struct sigaction action {};
-    action.sa_handler = &die;
-    action.sa_flags = SA_RESTART;
-    ::sigaction(SIGALRM, &action, nullptr);
-    itimerval timer{};
-    timer.it_value.tv_usec = static_cast<suseconds_t>(us);
-    ::setitimer(ITIMER_REAL, &timer, nullptr);
-}
-
 /// Three replicas make 24 updates. Files: run.jsonl, run.csv, board/, trace.json.
 template <class World>
 Seen observe(World& world, int who, const std::vector<Kill>& kills, const std::string& folder, unsigned pause_us,
@@ -77,7 +62,7 @@ Seen observe(World& world, int who, const std::vector<Kill>& kills, const std::s
                 for (const Kill& one : kills) {
                     if (one.who != who || one.update != report.number || one.before_lines != before_lines) continue;
                     if (one.after_us == 0) ::kill(::getpid(), SIGKILL);
-                    else die_after(one.after_us);
+                    else strike_after({.after_us = one.after_us});
                 }
             };
             look(true);
@@ -119,47 +104,11 @@ void run(const Reports<Seen>& reports, const std::string& folder, const std::vec
     await_end(processes, 60s);
 }
 
-std::vector<nlohmann::json> json_lines(const std::string& path) {
-    std::istringstream all(content(path));
-    std::vector<nlohmann::json> found;
-    for (std::string line; std::getline(all, line);) found.push_back(nlohmann::json::parse(line));
-    return found;
-}
-using Steps = std::vector<std::uint64_t>;
-Steps steps_of_lines(const std::string& folder) {
-    Steps found;
-    for (const auto& one : json_lines(folder + "/run.jsonl")) found.push_back(one["step"].get<std::uint64_t>());
-    return found;
-}
-Steps steps_of_table(const std::string& folder) {
-    std::istringstream all(content(folder + "/run.csv"));
-    Steps found;
-    for (std::string line; std::getline(all, line);)
-        if (line.find(",loss,") != line.npos) found.push_back(std::strtoull(line.c_str(), nullptr, 10));
-    return found;
-}
-/// The steps of all files, in the order of the files, as TensorBoard reads them.
-Steps steps_of_board(const std::string& folder) {
-    std::map<std::string, std::string> files;
-    for (const auto& one : std::filesystem::directory_iterator(folder + "/board"))
-        files[one.path().string()] = content(one.path().string());
-    Steps found;
-    for (const auto& [name, bytes] : files)
-        for (std::size_t at = 0; at + 16 <= bytes.size();) {
-            std::uint64_t size = 0;
-            std::memcpy(&size, bytes.data() + at, sizeof size);
-            if (size > bytes.size() - at - 16) break;
-            const std::string event = bytes.substr(at + 12, size);
-            // The step is below 128.
-            if (event.find("loss") != event.npos) found.push_back(static_cast<unsigned char>(event[10]));
-            at += 16 + size;
-        }
-    return found;
-}
 /// Each update has one line, except one for each first rank that was lost: that line is missing, or
 /// there twice.
 void check_steps(const std::string& folder, int lost) {
-    for (const Steps& steps : {steps_of_lines(folder), steps_of_table(folder), steps_of_board(folder)}) {
+    for (const Steps& steps : {steps_of_lines(folder + "/run.jsonl"), steps_of_table(folder + "/run.csv"),
+                               steps_of_board(folder + "/board")}) {
         BOOST_TEST(std::is_sorted(steps.begin(), steps.end()));
         int exceptions = 0;
         for (std::uint64_t step = 1; step <= updates_in_all; ++step) {

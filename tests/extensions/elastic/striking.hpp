@@ -20,7 +20,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <optional>
@@ -154,7 +153,7 @@ public:
     void look(const std::map<int, un::nanoseconds>& after) {
         int stopped = 0;
         for (int i = 0; i < static_cast<int>(since_.size()); ++i) {
-            if (!processes_->is_running(i) || !is_stopped(processes_->pid(i))) continue;
+            if (!processes_->is_running(i) || !un::detail::is_stopped(processes_->pid(i))) continue;
             un::nanoseconds& since = since_[static_cast<std::size_t>(i)];
             if (since == 0) {
                 since = un::steady_now();
@@ -170,14 +169,6 @@ public:
     [[nodiscard]] int seen() const { return seen_; }
 
 private:
-    static bool is_stopped(int pid) {
-        std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-        std::string line;
-        std::getline(file, line);
-        const std::size_t name_end = line.rfind(')');
-        return name_end != line.npos && name_end + 2 < line.size() && line[name_end + 2] == 'T';
-    }
-
     const un::Processes* processes_;
     std::vector<un::nanoseconds> since_;
     int seen_ = 0;
