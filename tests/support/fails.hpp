@@ -1,4 +1,4 @@
-// A call that must fail, and with which error.
+// Calls that must fail with an error, and texts that must have certain words.
 #pragma once
 
 #include <unisono/core/error.hpp>
@@ -10,6 +10,11 @@
 
 namespace test {
 
+/// The text must have these words.
+inline void says(const std::string& text, const std::string& words) {
+    BOOST_TEST((text.find(words) != text.npos), "'" + words + "' not in: " + text);
+}
+
 /// `body` must throw a unisono::error with this code (none: any) whose text has all of `words`.
 template <class Body>
 void fails(unisono::ErrorCode code, const std::vector<std::string>& words, Body body) {
@@ -19,8 +24,7 @@ void fails(unisono::ErrorCode code, const std::vector<std::string>& words, Body 
     } catch (const unisono::error& failed) {
         const std::string text = failed.what();
         BOOST_CHECK_MESSAGE(code == unisono::ErrorCode::none || failed.code() == code, text);
-        for (const auto& word : words)
-            BOOST_CHECK_MESSAGE(text.find(word) != std::string::npos, "'" + word + "' not in: " + text);
+        for (const auto& word : words) says(text, word);
     }
 }
 

@@ -1,5 +1,6 @@
 // Short, corrupt, foreign, newer or missing files: every rank gets an error that says which file
 // and why, and the trainer is unchanged.
+#include "support/fails.hpp"
 #include "support/folder.hpp"
 #include "training.hpp"
 
@@ -158,7 +159,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_says_something_else) {
     put(saved.file("manifest.json"),
         un::detail::sealed(other.replace(other.find(grids), grids.size(), "\"grid_exponents\":[1,1,1,1,99999]")));
     for (const Outcome& one : train({.ranks = 3, .folder = saved.folder.path(), .resume = true})) {
-        BOOST_TEST(one.refused.find("the grid of parameter 4 has exponent 99999") != std::string::npos, one.refused);
+        test::says(one.refused, "the grid of parameter 4 has exponent 99999");
         BOOST_TEST(one.untouched);
     }
     // Ranges that leave gaps, overlap, or have no owner.

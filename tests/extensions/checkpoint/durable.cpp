@@ -174,7 +174,7 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_is_an_error) {
     const Folder folder;
     const Watched watched(EIO);
     for (const Outcome& one : train({.ranks = 2, .folder = folder.path(), .save_every = 3})) {
-        BOOST_TEST(one.refused.find("cannot write to disk '" + folder.path()) != std::string::npos, one.refused);
+        test::says(one.refused, "cannot write to disk '" + folder.path());
         BOOST_TEST(one.saved.empty());
     }
 }

@@ -1,4 +1,5 @@
 // The format of files, and what is refused.
+#include "support/fails.hpp"
 #include "support/folder.hpp"
 #include "training.hpp"
 
@@ -234,7 +235,7 @@ BOOST_AUTO_TEST_CASE(no_half_written_tensors_remain) {
     }
     ::setrlimit(RLIMIT_FSIZE, &before);
     std::signal(SIGXFSZ, handler);
-    BOOST_TEST(refusal.find("cannot write '") != std::string::npos, refusal);
+    test::says(refusal, "cannot write '");
     BOOST_TEST(!std::filesystem::exists(folder / "1"));
 }
 

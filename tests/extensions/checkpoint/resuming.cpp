@@ -1,4 +1,5 @@
 // A training that was stopped and resumed gets the bits of one that was not.
+#include "support/fails.hpp"
 #include "training.hpp"
 
 #include "unisono/extensions/checkpoint/folder.hpp"
@@ -201,7 +202,7 @@ BOOST_AUTO_TEST_CASE(what_must_be_as_it_was) {
     const auto refused = [&](const Case& one, const std::string& words) {
         try {
             for (const Outcome& rank : train(one)) {
-                BOOST_TEST(rank.refused.find(words) != std::string::npos, rank.refused);
+                test::says(rank.refused, words);
                 BOOST_TEST((rank.code == un::ErrorCode::bad_input || rank.code == un::ErrorCode::refused));
             }
         } catch (const un::error& failed) { // by `fit`: the world's
@@ -249,9 +250,7 @@ BOOST_AUTO_TEST_CASE(a_folder_has_one_training) {
         const auto all =
             train({.ranks = 2, .folder = folder.path(), .checkpoints = {.background = background}, .save_every = 3});
         for (const Outcome& one : all)
-            BOOST_TEST(one.refused.find("rank 0: '" + folder.path() + "' is in use by another training") !=
-                           std::string::npos,
-                       one.refused);
+            test::says(one.refused, "rank 0: '" + folder.path() + "' is in use by another training");
     }
 }
 
@@ -271,8 +270,8 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_written_is_told_to_all) {
             std::ofstream{next};
         });
         for (const Outcome& one : all) {
-            BOOST_TEST(one.refused.find("rank 0: '") != std::string::npos, one.refused);
-            BOOST_TEST(one.refused.find("checkpoint-000002-update-6.writing") != std::string::npos, one.refused);
+            test::says(one.refused, "rank 0: '");
+            test::says(one.refused, "checkpoint-000002-update-6.writing");
             BOOST_TEST(one.saved.size() == 1u);
         }
         std::filesystem::remove(folder / "checkpoint-000002-update-6.writing");

@@ -8,6 +8,7 @@
 // ranks.
 #pragma once
 
+#include "../../support/fails.hpp"
 #include "../../support/folder.hpp"
 #include "forks.hpp"
 #include "training.hpp"
@@ -43,10 +44,7 @@ struct Told {
 /// The ranks write it, and the parent reads it.
 using Shared = Records<Told>;
 
-inline void says(const Told& told, const std::string& words) {
-    const std::string text = told.text;
-    BOOST_TEST((text.find(words) != text.npos), text);
-}
+inline void says(const Told& told, const std::string& words) { test::says(told.text, words); }
 /// The process has ended with the undisturbed result.
 inline void ends_well(const Told& told) {
     BOOST_TEST(told.done, told.text);

@@ -112,6 +112,19 @@ inline Digest program_digest() {
     return hash.finish();
 }
 
+/// Warns once.
+inline void tell_that_none_is_added(bool& has_warned, const error& why) {
+    if (std::exchange(has_warned, true)) return;
+    tell_people(
+        concat({"unisono: warning: no process can be added to the elastic world for now: ", why.why().message}));
+}
+
+/// The greeting of a process that wants to be added, or asks whether there is a world.
+inline Hello hello_at_desk(std::uint64_t claimant) {
+    return {
+        .claimant = claimant, .host = host_number(), .pid = static_cast<std::uint32_t>(::getpid()), .door = Door::desk};
+}
+
 /// The member's side of an admission. One thread uses it. Time limits: connecting to a proven
 /// applicant takes at most 0.5 s. A call of `look` waits for an applicant's answer for at most 1/50
 /// of the interval between calls, and at most 100 ms.
@@ -177,9 +190,7 @@ private:
             file_ = RendezvousFile(point_);
         } catch (const error& failed) {
             write_at_ = now + 1'000'000'000;
-            if (std::exchange(has_warned_, true)) return;
-            tell_people(concat(
-                {"unisono: warning: no process can be added to the elastic world for now: ", failed.why().message}));
+            tell_that_none_is_added(has_warned_, failed);
         }
     }
     /// Reads from all. True if one of them has just come, or has sent something and is not done.

@@ -133,9 +133,7 @@ public:
         } catch (const error& failed) {
             if (in_first_world) throw;
             listen_at_ = now() + 1'000'000'000;
-            if (std::exchange(has_warned_, true)) return;
-            tell_people(concat(
-                {"unisono: warning: no process can be added to the elastic world for now: ", failed.why().message}));
+            tell_that_none_is_added(has_warned_, failed);
         }
     }
     bool look() {
@@ -236,10 +234,7 @@ private:
     /// which writes a new file. This function waits for as long as that may take. Errors:
     /// training_has_ended.
     [[nodiscard]] bool there_is_a_world() const {
-        const Hello hello{.claimant = draw_claimant(),
-                          .host = host_number(),
-                          .pid = static_cast<std::uint32_t>(::getpid()),
-                          .door = Door::desk};
+        const Hello hello = hello_at_desk(draw_claimant());
         for (const nanoseconds until = now() + 2 * options_.patience.count() + 1'000'000'000;;) {
             check_not_ended(point_);
             RendezvousPoint desk = point_;
@@ -267,10 +262,7 @@ private:
         application_.applicant.host = mesh_->host();
         application_.applicant.port = mesh_->port();
         const nanoseconds until = std::min(deadline, now() + 10'000'000'000);
-        const Hello hello{.claimant = application_.applicant.identity,
-                          .host = host_number(),
-                          .pid = static_cast<std::uint32_t>(::getpid()),
-                          .door = Door::desk};
+        const Hello hello = hello_at_desk(application_.applicant.identity);
         NoEntry refused;
         for (const SocketAddress& address : addresses) {
             std::optional<Entrance> entrance = enter(address, hello, desk.token, until, refused);
