@@ -14,16 +14,11 @@
 #include <unistd.h>
 
 namespace un = unisono;
+using test::connected_to;
 using test::Group;
 using namespace std::chrono_literals;
 
 namespace {
-
-un::detail::FileDescriptor connected_to(int port) {
-    std::string why;
-    const auto addresses = un::detail::resolve("127.0.0.1", static_cast<std::uint16_t>(port), why);
-    return un::detail::connect_to(addresses.at(0), un::steady_now() + 5'000'000'000, why);
-}
 
 /// A loopback address that is said to be rank 1's.
 std::string address_with(int port) {

@@ -210,13 +210,10 @@ public:
     /// `absent`: the connection that it has not made yet.
     explicit Peer(int connections, int absent = -1)
         : group_(un::Tcp(world_, 0, {.connections = std::max(2, connections)})) {
-        std::string why;
-        const auto port = static_cast<std::uint16_t>(test::port_of(group_.endpoint().address()));
         group_.set_timeout(5s);
         for (int i = connections; i-- > 0;) { // the last one first
             if (i == absent) continue;
-            sockets_.insert(sockets_.begin(), d::connect_to(d::resolve("127.0.0.1", port, why).at(0),
-                                                            un::steady_now() + 5'000'000'000, why));
+            sockets_.insert(sockets_.begin(), test::connected_to(group_));
             BOOST_TEST_REQUIRE(test::greet(
                 sockets_.front().get(), world_->key(), [&] { group_.progress(); }, i));
         }
@@ -274,7 +271,7 @@ BOOST_AUTO_TEST_CASE(one_of_two_connections_ends_within_a_message) {
         peer.say(1, d::TcpFrame::stripe, Peer::bytes, 300'000);
         peer.hang_up(which);
         const un::Fault found = peer.fault();
-        BOOST_TEST((found.code == un::ErrorCode::peer_lost && found.peer == 1), found.message);
+        test::expect_fault(found, un::ErrorCode::peer_lost);
         BOOST_TEST((found.message.find("connection 2 of 2") != std::string::npos) == (which == 1), found.message);
     }
 }
@@ -305,9 +302,7 @@ BOOST_AUTO_TEST_CASE(stripes_that_mean_nothing) {
     for (const auto& speak : all) {
         Peer peer(2);
         speak(peer);
-        const un::Fault found = peer.fault();
-        BOOST_TEST((found.code == un::ErrorCode::peer_lost && found.peer == 1), found.message);
-        BOOST_TEST(test::mentions(found.message, {"garbage"}), found.message);
+        test::expect_fault(peer.fault(), un::ErrorCode::peer_lost, {"garbage"});
     }
 }
 
@@ -320,7 +315,7 @@ BOOST_AUTO_TEST_CASE(a_stripe_waits_for_the_memory_before_it) {
     ::getrusage(RUSAGE_THREAD, &before);
     const un::Fault found = peer.fault();
     ::getrusage(RUSAGE_THREAD, &after);
-    BOOST_TEST((found.code == un::ErrorCode::timeout && found.peer == 1), found.message);
+    test::expect_fault(found, un::ErrorCode::timeout);
     // A rank that spins gives up its core involuntarily.
     const long slept = after.ru_nvcsw - before.ru_nvcsw;
     BOOST_TEST(slept > 100, "it slept " << slept << " times in 5 s");
@@ -331,11 +326,8 @@ BOOST_AUTO_TEST_CASE(a_connection_with_a_number_that_is_not_agreed) {
     BOOST_TEST(agreed.is_let_in());
     const auto world = std::make_shared<un::Tcp::World>(2);
     Group group(un::Tcp(world, 0, {.connections = 2}));
-    std::string why;
-    const auto port = static_cast<std::uint16_t>(test::port_of(group.endpoint().address()));
     for (const int number : {1, 2, 65535}) {
-        const d::FileDescriptor socket =
-            d::connect_to(d::resolve("127.0.0.1", port, why).at(0), un::steady_now() + 5'000'000'000, why);
+        const d::FileDescriptor socket = test::connected_to(group);
         BOOST_TEST(test::greet(
                        socket.get(), world->key(), [&] { group.progress(); }, number) == (number == 1));
     }

@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <string>
 #include <sys/socket.h>
+#include <vector>
 
 namespace test {
 
@@ -38,6 +39,23 @@ private:
 
 /// The port of "127.0.0.1:40000 (interface lo)".
 inline int port_of(const std::string& address) { return std::atoi(address.c_str() + address.find(':') + 1); }
+
+/// A connection to a port of this host, or to a rank's.
+inline un::detail::FileDescriptor connected_to(int port) {
+    std::string why;
+    const auto addresses = un::detail::resolve("127.0.0.1", static_cast<std::uint16_t>(port), why);
+    return un::detail::connect_to(addresses.at(0), un::steady_now() + 5'000'000'000, why);
+}
+inline un::detail::FileDescriptor connected_to(const Group& rank) {
+    return connected_to(port_of(rank.endpoint().address()));
+}
+
+/// A fault of rank 0 of two: it blames rank 1, and mentions all these words. `what`: for messages.
+inline void expect_fault(const un::Fault& found, un::ErrorCode code, const std::vector<std::string>& words = {},
+                         const std::string& what = {}) {
+    BOOST_TEST((found.code == code && found.peer == 1), what << found.message);
+    BOOST_TEST(mentions(found.message, words), what << found.message);
+}
 
 /// The greeting of a rank that has the world's key, by hand: from rank 1 to rank 0 of two, unless
 /// given. Calls `progress()` until the other side has answered. False: it does not accept.
