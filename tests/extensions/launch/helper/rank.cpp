@@ -209,6 +209,9 @@ int expect_error(Body body) {
 /// Tests fork_run, which requires a process without threads.
 int forked(const std::string& what) {
     const auto gather = [](un::ControlPlane& plane) { static_cast<void>(plane.all_gather({}, in(20s))); };
+    const auto fails = [](int ranks, auto body, const un::ForkOptions& options = {}) {
+        return expect_error([&] { un::fork_run(ranks, body, options); });
+    };
     if (what == "well") {
         std::printf("before\n");
         un::fork_run(4, [&](un::ControlPlane& plane) {
@@ -236,106 +239,84 @@ int forked(const std::string& what) {
         struct Parents {
             ~Parents() { std::printf("the parent's object ends\n"); }
         } object;
-        return expect_error([&] {
-            un::fork_run(3, [&](un::ControlPlane& plane) {
-                gather(plane);
-                if (plane.rank() == 1) ::pthread_exit(nullptr);
-                gather(plane);
-            });
+        return fails(3, [&](un::ControlPlane& plane) {
+            gather(plane);
+            if (plane.rank() == 1) ::pthread_exit(nullptr);
+            gather(plane);
         });
     }
     if (what == "throw") {
-        return expect_error([&] {
-            un::fork_run(4, [&](un::ControlPlane& plane) {
-                gather(plane);
-                if (plane.rank() == 2) throw std::runtime_error("the user's own");
-                gather(plane);
-            });
+        return fails(4, [&](un::ControlPlane& plane) {
+            gather(plane);
+            if (plane.rank() == 2) throw std::runtime_error("the user's own");
+            gather(plane);
         });
     }
     if (what == "error") {
-        return expect_error([&] {
-            un::fork_run(3, [&](const un::Identity& me) {
-                if (me.rank == 1) un::refuse_input("wrong here");
-            });
+        return fails(3, [&](const un::Identity& me) {
+            if (me.rank == 1) un::refuse_input("wrong here");
         });
     }
     if (what == "kill") {
-        return expect_error([&] {
-            un::fork_run(3, [&](un::ControlPlane& plane) {
-                gather(plane);
-                if (plane.rank() == 0) ::raise(SIGKILL);
-                gather(plane);
-            });
+        return fails(3, [&](un::ControlPlane& plane) {
+            gather(plane);
+            if (plane.rank() == 0) ::raise(SIGKILL);
+            gather(plane);
         });
     }
     // The others ignore the signal.
     if (what == "stubborn") {
-        return expect_error([&] {
-            un::fork_run(3,
-                         [](const un::Identity& me) {
-                             if (me.rank == 1) ::_exit(4);
-                             std::this_thread::sleep_for(60s);
-                         },
-                         {.timeout = 30s, .grace = 100ms});
-        });
+        const auto body = [](const un::Identity& me) {
+            if (me.rank == 1) ::_exit(4);
+            std::this_thread::sleep_for(60s);
+        };
+        return fails(3, body, {.timeout = 30s, .grace = 100ms});
     }
     // A child of a rank holds the rank's pipe for longer than the job may take.
     if (what == "orphan") {
         int pids[2];
         if (::pipe(pids) != 0) return 1;
-        const int status = expect_error([&] {
-            un::fork_run(2,
-                         [&](const un::Identity& me) {
-                             if (me.rank == 0) return;
-                             const int child = ::fork();
-                             if (child == 0) {
-                                 std::this_thread::sleep_for(30s);
-                                 ::_exit(0);
-                             }
-                             if (::write(pids[1], &child, sizeof child) == sizeof child)
-                                 throw std::runtime_error("the user's own");
-                         },
-                         {.timeout = 10s, .grace = 100ms});
-        });
+        const auto body = [&](const un::Identity& me) {
+            if (me.rank == 0) return;
+            const int child = ::fork();
+            if (child == 0) {
+                std::this_thread::sleep_for(30s);
+                ::_exit(0);
+            }
+            if (::write(pids[1], &child, sizeof child) == sizeof child) throw std::runtime_error("the user's own");
+        };
+        const int status = fails(2, body, {.timeout = 10s, .grace = 100ms});
         int child = 0;
         if (::read(pids[0], &child, sizeof child) == sizeof child && ::kill(child, SIGKILL) == 0)
             std::printf("in time\n"); // the child was still there
         return status;
     }
     if (what == "late") {
-        return expect_error([&] {
-            un::fork_run(3,
-                         [](const un::Identity& me) {
-                             if (me.rank == 1) std::this_thread::sleep_for(60s);
-                         },
-                         {.timeout = 300ms});
-        });
+        const auto body = [](const un::Identity& me) {
+            if (me.rank == 1) std::this_thread::sleep_for(60s);
+        };
+        return fails(3, body, {.timeout = 300ms});
     }
     // SIGCHLD is ignored, so the system does not report how a rank ended.
     if (what == "unheard") {
         std::signal(SIGCHLD, SIG_IGN);
-        static_cast<void>(expect_error([] { un::fork_run(3, [](un::ControlPlane&) {}); }));
-        static_cast<void>(expect_error([] { un::fork_run(3, [](const un::Identity&) {}); }));
-        return expect_error([&] {
-                   un::fork_run(3, [&](un::ControlPlane& plane) {
-                       gather(plane);
-                       if (plane.rank() == 1) throw std::runtime_error("its own");
-                   });
-               }) +
-               expect_error([&] {
-                   un::fork_run(3, [&](const un::Identity& me) {
-                       if (me.rank == 2) ::raise(SIGKILL);
-                   });
-               });
+        static_cast<void>(fails(3, [](un::ControlPlane&) {}));
+        static_cast<void>(fails(3, [](const un::Identity&) {}));
+        const auto throws = [&](un::ControlPlane& plane) {
+            gather(plane);
+            if (plane.rank() == 1) throw std::runtime_error("its own");
+        };
+        const auto dies = [](const un::Identity& me) {
+            if (me.rank == 2) ::raise(SIGKILL);
+        };
+        const int first = fails(3, throws);
+        return first + fails(3, dies);
     }
     // A pipe may have only one page, if a user has many pipes or asks for it.
     if (what == "long") {
-        return expect_error([&] {
-            un::fork_run(2, [&](const un::Identity& me) {
-                for (int fd = 3; fd < 64; ++fd) static_cast<void>(::fcntl(fd, F_SETPIPE_SZ, 4096));
-                if (me.rank == 1) throw std::runtime_error(std::string(20'000, 'x'));
-            });
+        return fails(2, [&](const un::Identity& me) {
+            for (int fd = 3; fd < 64; ++fd) static_cast<void>(::fcntl(fd, F_SETPIPE_SZ, 4096));
+            if (me.rank == 1) throw std::runtime_error(std::string(20'000, 'x'));
         });
     }
     if (what == "threads") {
@@ -343,7 +324,7 @@ int forked(const std::string& what) {
         std::thread other([&] {
             while (!done.load()) std::this_thread::sleep_for(1ms);
         });
-        const int status = expect_error([] { un::fork_run(2, [](const un::Identity&) {}); });
+        const int status = fails(2, [](const un::Identity&) {});
         done = true;
         other.join();
         un::fork_run(2, [](const un::Identity&) {}); // the other thread has ended
@@ -356,9 +337,7 @@ int forked(const std::string& what) {
             un::refuse_input("done");
         });
     }
-    if (what == "numbers") {
-        return expect_error([] { un::fork_run(0, [](const un::Identity&) {}); });
-    }
+    if (what == "numbers") return fails(0, [](const un::Identity&) {});
     return 64;
 }
 
