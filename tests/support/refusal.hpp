@@ -7,6 +7,17 @@
 
 namespace test {
 
+/// The text of the error with which call() ends; empty if there is none.
+template <class Call>
+std::string error_text(Call call) {
+    try {
+        call();
+    } catch (const unisono::error& failed) {
+        return failed.what();
+    }
+    return {};
+}
+
 /// The text of the `bad_input` error with which body() ends; otherwise what happened in its place.
 template <class Body>
 std::string refusal_of(Body body) {

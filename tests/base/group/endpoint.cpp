@@ -1,4 +1,6 @@
 // Endpoints made of each kind of transport: what a group relies on.
+#include "support/refusal.hpp"
+
 #include "unisono/simulate.hpp"
 #include "unisono/tcp.hpp"
 #include "unisono/unisono.hpp"
@@ -151,12 +153,8 @@ BOOST_AUTO_TEST_SUITE(endpoints)
 
 template <class Transport>
 std::string refusal() {
-    try {
-        const un::Group<Transport> group(Transport(std::make_shared<un::InProcess::World>(1), 0));
-    } catch (const un::error& refused) {
-        return refused.what();
-    }
-    return "";
+    return test::error_text(
+        [] { const un::Group<Transport> group(Transport(std::make_shared<un::InProcess::World>(1), 0)); });
 }
 BOOST_AUTO_TEST_CASE(a_class_that_declares_what_its_endpoint_does_not_do_is_refused) {
     BOOST_TEST(refusal<Plain>() == "");

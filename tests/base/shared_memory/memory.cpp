@@ -1,6 +1,7 @@
 // The segment, its arenas, and the cost of buffers from elsewhere.
 #define UNISONO_TEST_TRANSPORT unisono::SharedMemory
 #include "processes.hpp"
+#include "support/refusal.hpp"
 #include "support/skip.hpp"
 
 #include <unisono/testing/transport_laws.hpp>
@@ -61,13 +62,8 @@ std::string said_by_another_user(Body body) {
     BOOST_REQUIRE(::pipe(ends) == 0);
     const pid_t child = ::fork();
     if (child == 0) {
-        std::string said;
         if (::geteuid() == 0 && (::setgid(65534) != 0 || ::setuid(65534) != 0)) ::_exit(2);
-        try {
-            body();
-        } catch (const un::error& failed) {
-            said = failed.what();
-        }
+        const std::string said = test::error_text(body);
         ::_exit(::write(ends[1], said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 3);
     }
     int status = 0;
@@ -432,12 +428,8 @@ BOOST_AUTO_TEST_CASE(a_limit_on_files_is_an_error) {
     rlimit low = before;
     low.rlim_cur = 1 << 20;
     BOOST_REQUIRE(::setrlimit(RLIMIT_FSIZE, &low) == 0);
-    std::string what;
-    try {
-        static_cast<void>(un::detail::SharedSegment::create(std::size_t{1} << 24));
-    } catch (const un::error& refused) {
-        what = refused.what();
-    }
+    const std::string what =
+        test::error_text([] { static_cast<void>(un::detail::SharedSegment::create(std::size_t{1} << 24)); });
     ::setrlimit(RLIMIT_FSIZE, &before);
     BOOST_TEST(what.find("refused") != std::string::npos, what);
     BOOST_TEST(what.find("`ulimit -f`") != std::string::npos, what);

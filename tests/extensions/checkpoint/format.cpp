@@ -1,6 +1,7 @@
 // The format of files, and what is refused.
 #include "support/fails.hpp"
 #include "support/folder.hpp"
+#include "support/refusal.hpp"
 #include "training.hpp"
 
 #include "unisono/extensions/checkpoint/folder.hpp"
@@ -227,12 +228,9 @@ BOOST_AUTO_TEST_CASE(no_half_written_tensors_remain) {
     const auto handler = std::signal(SIGXFSZ, SIG_IGN);
     const rlimit little{100'000, before.rlim_max};
     BOOST_TEST_REQUIRE(::setrlimit(RLIMIT_FSIZE, &little) == 0);
-    std::string refusal;
-    try {
+    const std::string refusal = test::error_text([&] {
         un::write_tensors(folder / "1", {{{.name = "w", .type = "F32", .shape = {much.size()}}, much.data()}});
-    } catch (const un::error& failed) {
-        refusal = failed.what();
-    }
+    });
     ::setrlimit(RLIMIT_FSIZE, &before);
     std::signal(SIGXFSZ, handler);
     test::says(refusal, "cannot write '");

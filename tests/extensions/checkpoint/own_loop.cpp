@@ -1,5 +1,6 @@
 // A 16-bit model without names, in a loop of the user's own.
 #include "support/fails.hpp"
+#include "support/refusal.hpp"
 #include "training.hpp"
 
 #include "unisono/extensions/checkpoint/checkpoints.hpp"
@@ -143,17 +144,6 @@ un::StateHash steps(const std::string& folder, int before, int after, bool save,
     return hash;
 }
 
-/// The error text of the call; empty: no error.
-template <class Call>
-std::string told(Call call) {
-    try {
-        call();
-        return {};
-    } catch (const un::error& failed) {
-        return failed.what();
-    }
-}
-
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(checkpoint_own_loop)
@@ -196,7 +186,9 @@ BOOST_AUTO_TEST_CASE(what_resume_would_refuse_is_not_saved) {
         un::Trainer trainer{world, model, un::Sgd{}};
         un::Checkpoints checkpoints(folder.path(), {.keep = 1});
         checkpoints.save(trainer, {.note = "good"});
-        below[rank] = told([&] { checkpoints.save(trainer, {.position = un::Position{un::Epoch{1}, -8}}); });
+        below[rank] = test::error_text([&] {
+            checkpoints.save(trainer, {.position = un::Position{un::Epoch{1}, -8}});
+        });
         notes[rank] = checkpoints.resume(trainer)->note;
     });
     for (std::size_t rank = 0; rank < 2; ++rank) {
@@ -214,7 +206,7 @@ BOOST_AUTO_TEST_CASE(another_optimizer_with_the_same_arrays_is_refused) {
         un::Trainer adam{world, model, un::Adam{}};
         checkpoints.save(adam);
         un::Trainer adamw{world, model, un::AdamW{}};
-        refused = told([&] { checkpoints.resume(adamw); });
+        refused = test::error_text([&] { checkpoints.resume(adamw); });
     });
     test::says(refused, "found the optimizer's state of Adam [exp_avg, exp_avg_sq]; expected that of AdamW [");
 }
@@ -233,12 +225,12 @@ BOOST_AUTO_TEST_CASE(fit_refuses_another_position_while_it_runs) {
         trainer.fit(data, {.batch_size = 2, .progress = false}, [&](const un::UpdateReport& report) {
             if (report.number == 1) checkpoints.save(trainer);
             if (report.number != 3) return true;
-            resumed[rank] = told([&] { checkpoints.resume(trainer); });
-            restored[rank] = told([&] { trainer.restore({}); });
+            resumed[rank] = test::error_text([&] { checkpoints.resume(trainer); });
+            restored[rank] = test::error_text([&] { trainer.restore({}); });
             samples[rank] = trainer.position().samples;
             return false;
         });
-        after[rank] = told([&] { checkpoints.resume(trainer); });
+        after[rank] = test::error_text([&] { checkpoints.resume(trainer); });
     });
     for (std::size_t rank = 0; rank < 2; ++rank) {
         test::says(resumed[rank], "resume was called in the function given to fit");
@@ -265,7 +257,7 @@ BOOST_AUTO_TEST_CASE(patience_without_end) {
         Uneven model;
         un::Trainer trainer{world, model, un::Sgd{}};
         un::Checkpoints checkpoints(folder.path(), {.background = true, .patience = std::chrono::nanoseconds::max()});
-        failed[static_cast<std::size_t>(world.rank())] = told([&] {
+        failed[static_cast<std::size_t>(world.rank())] = test::error_text([&] {
             for (int i = 0; i < 3; ++i) checkpoints.save(trainer);
             checkpoints.wait(trainer);
         });
@@ -286,7 +278,7 @@ BOOST_AUTO_TEST_CASE(a_folder_whose_name_is_too_long_for_what_is_in_it) {
     un::Trainer trainer{world, model, un::Sgd{}};
     un::Checkpoints checkpoints(path);
     for (int i = 0; i < 2; ++i) {
-        const std::string found = told([&] { checkpoints.save(trainer); });
+        const std::string found = test::error_text([&] { checkpoints.save(trainer); });
         test::says(found, "cannot examine '" + path);
     }
 }
@@ -385,27 +377,23 @@ BOOST_AUTO_TEST_CASE(two_trainers_saved_or_resumed_in_another_order) {
     };
     for (const bool save : {true, false}) {
         const Folder first, second;
-        std::string what;
-        try {
+        const std::string call = save ? "Checkpoints::save" : "Checkpoints::resume";
+        test::fails({call + " in trainer 1", call + " in trainer 2"}, [&] {
             un::run<un::InProcess>(2, [&](auto& world) {
                 One a, b;
                 un::Trainer one{world, a}, other{world, b};
                 un::Checkpoints of_one(first.path()), of_other(second.path());
                 of_one.save(one);
                 of_other.save(other);
-                const auto call = [&](auto& checkpoints, auto& trainer) {
+                const auto use = [&](auto& checkpoints, auto& trainer) {
                     if (save) checkpoints.save(trainer);
                     else checkpoints.resume(trainer);
                 };
-                if (world.rank() == 1) call(of_other, other);
-                call(of_one, one);
-                if (world.rank() == 0) call(of_other, other);
+                if (world.rank() == 1) use(of_other, other);
+                use(of_one, one);
+                if (world.rank() == 0) use(of_other, other);
             });
-        } catch (const un::error& failed) {
-            what = failed.what();
-        }
-        test::says(what, save ? "Checkpoints::save in trainer 1" : "Checkpoints::resume in trainer 1");
-        test::says(what, save ? "Checkpoints::save in trainer 2" : "Checkpoints::resume in trainer 2");
+        });
     }
 }
 

@@ -1,5 +1,6 @@
 // Ranks that are processes and pretend to be on several hosts. They find out which ranks share
 // memory, leave, die, stop, and get wrong information.
+#include "../../support/refusal.hpp"
 #include "support.hpp"
 
 #include <unisono/extensions/launch/sockets/fork_run.hpp>
@@ -148,17 +149,14 @@ BOOST_AUTO_TEST_CASE(who_has_no_interface_or_no_memory_tells_all) {
 }
 
 BOOST_AUTO_TEST_CASE(one_host_or_several) {
-    std::string wrong;
-    try {
+    const std::string wrong = test::error_text([] {
         un::fork_run(3, [](un::ControlPlane& plane) {
             const auto deadline = un::deadline_after(un::steady_now(), 30s);
             require(un::share_one_host(plane, deadline), "found several hosts, expected one");
             require(!un::share_one_host(plane, deadline, {"a", "b", "a"}), "found one host, expected two");
             require(un::share_one_host(plane, deadline, {"a", "a", "a"}), "found several hosts of one name");
         });
-    } catch (const un::error& failed) {
-        wrong = failed.what();
-    }
+    });
     BOOST_TEST(wrong == "");
 }
 
