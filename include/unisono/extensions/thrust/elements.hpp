@@ -349,6 +349,20 @@ struct NoteSquares {
         add_to(noted + 3, note.sum.high); // below 2^32 for fewer than 2^44 elements
     }
 };
+/// A tile of the host's systems (loop.hpp): the sum has carries, so a loop with both is not
+/// vectorised, and the greatest magnitude has a loop of its own.
+template <class T>
+UNISONO_INLINE void see_tile(const NoteSquares<T>& body, std::size_t begin, std::size_t end,
+                             typename NoteSquares<T>::Note& note) {
+    const SquareImage square = note.square;
+    WideCount sum = note.sum;
+    for (std::size_t i = begin; i < end; ++i) sum = AddWideCounts{}(sum, square.of(body.x[i]));
+    note.sum = sum;
+    if (body.exponent == NoteSquares<T>::unknown) return; // it is noted already
+    GridBits<T> largest = note.largest;
+    for (std::size_t i = begin; i < end; ++i) largest = Greater{}(largest, MagnitudeBits{}.of(body.x[i]));
+    note.largest = largest;
+}
 
 UNISONO_NO_CONTRACTION_END
 

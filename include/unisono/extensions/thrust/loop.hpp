@@ -67,6 +67,12 @@ struct TileLoop {
     }
 };
 
+/// All elements of a tile. Bodies for which one loop is slow have an overload.
+template <class Body>
+UNISONO_INLINE void see_tile(const Body& body, std::size_t begin, std::size_t end, typename Body::Note& note) {
+    for (std::size_t i = begin; i < end; ++i) body.see(i, read_pack<1>(body.x + i), note);
+}
+
 template <class Body>
 struct TileShare {
     const Body& each;
@@ -75,7 +81,7 @@ struct TileShare {
     UNISONO_INLINE void operator()() const {
         const Body body(each);
         auto note = body.start();
-        for (std::size_t i = begin; i < end; ++i) body.see(i, read_pack<1>(body.x + i), note);
+        see_tile(body, begin, end, note);
         body.tell(note);
     }
 };
