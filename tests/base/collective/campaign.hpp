@@ -64,14 +64,15 @@ private:
     void (*before_)(int) = nullptr;
 };
 
-inline std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
+// These are called for millions of elements, in builds without optimisation.
+[[gnu::always_inline]] inline std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
     a = (a ^ (b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2))) * 0xbf58476d1ce4e5b9u;
     return a ^ (a >> 31);
 }
 
 /// The elements that rank `rank` of a group gives in a case: integers whose sums are exact.
 template <class T>
-T given(std::uint64_t number, int rank, std::size_t i) {
+[[gnu::always_inline]] inline T given(std::uint64_t number, int rank, std::size_t i) {
     return static_cast<T>(mixed(number * 64 + static_cast<std::uint64_t>(rank), i) % 7);
 }
 /// The value where nothing may be written.
@@ -180,8 +181,8 @@ private:
         return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
     }
     [[nodiscard]] std::size_t sum(const Counts& counts) const { return before(counts, static_cast<int>(ranks_)); }
-    [[nodiscard]] T give(int rank, std::size_t i) const { return given<T>(case_.number, rank, i); }
-    [[nodiscard]] T reduced(std::size_t i) const {
+    [[nodiscard, gnu::always_inline]] T give(int rank, std::size_t i) const { return given<T>(case_.number, rank, i); }
+    [[nodiscard, gnu::always_inline]] T reduced(std::size_t i) const {
         T result = give(0, i);
         for (int rank = 1; rank < static_cast<int>(ranks_); ++rank) {
             const T other = give(rank, i);

@@ -58,8 +58,9 @@ BOOST_AUTO_TEST_CASE(the_same_bits_over_any_number_of_connections) {
         test::on_ranks(3, [&](Group& group, test::Findings& findings) {
             for (const std::size_t count : {0u, 5u, 1000u, 100'000u, 700'001u, 3'000'000u}) {
                 std::vector<float> data(count);
+                float* const at = data.data(); // without a call for each of millions
                 for (std::size_t i = 0; i < count; ++i)
-                    data[i] = 1.0f / static_cast<float>(i % 1000 + 3 * static_cast<std::size_t>(group.rank()) + 1);
+                    at[i] = 1.0f / static_cast<float>(i % 1000 + 3 * static_cast<std::size_t>(group.rank()) + 1);
                 std::vector<float> ring = data;
                 un::all_reduce(group, data);
                 un::all_reduce(group, ring, un::Sum{}, un::RingSchedule{});
