@@ -73,7 +73,7 @@ if [ -z "${CCACHE_DIR:-}" ] && ! mkdir -p "${XDG_CACHE_HOME:-${HOME:-/nonexisten
     export CCACHE_DIR=$PWD/build/ccache
 fi
 
-optional=(ccache libfabric iproute2 nft)
+optional=(ccache lld libfabric iproute2 nft)
 needed=(compiler build python boost_test json cli11)
 case $preset in *clang* | asan) needed+=(clang) ;; esac
 options=(-D UNISONO_TEST_ALL=OFF -D UNISONO_EXAMPLES=data_parallel)

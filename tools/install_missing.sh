@@ -37,6 +37,7 @@ is_present() {
         eigen) [ -d /usr/include/eigen3 ] ;;
         dlib) have_header dlib/optimization.h && printf 'int main() {}' | c++ -x c++ - -lblas -o /dev/null ;;
         clang19) command -v clang++-19 ;;
+        lld) command -v ld.lld ;;
         asio) have_header asio.hpp ;;
         fmt) have_header fmt/format.h ;;
         gloo) have_header gloo/rendezvous/file_store.h && printf 'int main() {}' | c++ -x c++ - -lgloo -o /dev/null ;;
@@ -72,6 +73,7 @@ packages_of() {
         eigen) echo libeigen3-dev ;;
         dlib) echo libdlib-dev libblas-dev ;;
         clang19) echo clang-19 ;;
+        lld) echo lld ;;
         asio) echo libasio-dev ;;
         fmt) echo libfmt-dev ;;
         gloo) echo libgloo-dev libhiredis-dev ;;
