@@ -25,5 +25,5 @@ endif()
 if(thread_sanitizer) # it would not see what processes do
     leave_out("/kills[.]cpp$")
 endif()
-unite_sources("damage kills local resuming" "format own_loop")
+unite_sources("damage durable fence foreign kills local many_tensors resuming" "format own_loop")
 leave_to_sanitizers("/(damage|durable|fence|foreign|format|many_tensors|own_loop|resuming)[.]cpp$")

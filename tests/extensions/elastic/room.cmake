@@ -7,5 +7,5 @@ else()
     set(room_apart elastic_processes) # half of the time
 endif()
 leave_out_unless_all("/(ends|observing|sharded|stages)[.]cpp$")
-unite_sources("stages sharded" "processes observing" "membership admission")
+unite_sources("stages sharded ends checkpoints" "processes observing forming" "membership admission exploring")
 leave_to_sanitizers("/(forming|loops)[.]cpp$")
