@@ -53,8 +53,10 @@ inline std::string content(const std::string& path) {
 /// Makes the file anew, with this mode.
 inline void write_file(const std::string& path, const std::string& text, mode_t mode = 0600) {
     ::unlink(path.c_str());
-    std::ofstream(path, std::ios::binary) << text;
-    if (::chmod(path.c_str(), mode) != 0) std::abort();
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    file.close();
+    if (!file || ::chmod(path.c_str(), mode) != 0) std::abort();
 }
 
 } // namespace unisono_test

@@ -355,6 +355,13 @@ BOOST_AUTO_TEST_CASE(manifests) {
         with("\"data_size\":45", "\"data_size\":" + most, "expected no number above 9007199254740992");
     }
     with("\"scale\":\"", "\"scale\":\"-", "found the loss scale \"-");
+    m.loss_scale = 0; // also refused by a thread that takes the smallest scale as zero
+    const std::string none = un::detail::manifest_text(m);
+    for (const auto mode : {un::detail::FloatingPointMode::standard, un::detail::FloatingPointMode::flushes_operands}) {
+        un::detail::set_floating_point_mode(mode);
+        refused([&] { un::detail::manifest_of(none, "here"); }, "found the loss scale \"0\"");
+        un::detail::set_floating_point_mode(un::detail::FloatingPointMode::standard);
+    }
     with("\"F32\"", "\"F31\"", "\"w\" has an unknown type");
     with("[2,3]", "[4294967296,4294967296]", "impossible shape");
     with("\"name\":\"a.safetensors\"", "\"name\":\"../a\"", "found the file name \"../a\"");

@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <random>
 #include <string>
+#include <string_view>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <system_error>
@@ -423,6 +424,68 @@ BOOST_AUTO_TEST_CASE(an_end_that_this_kernel_reports_by_a_refusal) {
         watch.end(false);
         BOOST_TEST(watch.host() == host_number());
     }
+}
+
+/// The bytes of each kind of message. Another program, of the same version of the library, reads
+/// them.
+BOOST_AUTO_TEST_CASE(messages_have_these_bytes) {
+    const auto expect = [](const un::Blob& message, const std::string& bytes) {
+        std::string found;
+        for (const std::byte one : message) {
+            constexpr std::string_view digits = "0123456789abcdef";
+            found += digits[std::to_integer<unsigned>(one) >> 4];
+            found += digits[std::to_integer<unsigned>(one) & 15u];
+        }
+        BOOST_TEST(found == bytes);
+    };
+    expect(encode(Hello{.nonce = {0xaa},
+                        .world = 9,
+                        .rank = 1,
+                        .claimant = 2,
+                        .host = 3,
+                        .pid = 4,
+                        .to = 5,
+                        .connection = 6,
+                        .door = Door::mesh}),
+           "756e69736f6e6f35aa0000000000000000000000000000000900000001000000020000000000000003000000"
+           "0000000004000000050000000600000003000000");
+    const un::Fault late{.code = un::ErrorCode::timeout,
+                         .rank = 0,
+                         .peer = -1,
+                         .operation = "all_reduce",
+                         .sequence = 4,
+                         .message = "late"};
+    expect(complaint_frame(late, {.operation = "barrier", .context = 1, .sequence = 5, .peers = {2, 3}}),
+           "4e000000020000000100000000ffffffff04000000000000000a000000616c6c5f726564756365040000006c"
+           "617465010000000000000005000000000000000700000062617272696572020000000200000003000000");
+    MembershipMessage gone{.word = MembershipWord::gone,
+                           .epoch = 1,
+                           .ballot = 2,
+                           .updates = 3,
+                           .accepted_ballot = 4,
+                           .member = -1,
+                           .heard = true,
+                           .applicants = {{.identity = 10, .host = "i", .port = 11}},
+                           .missed = {2}};
+    gone.successor = {.members = {0, 1, 3},
+                      .added = {{.identity = 8, .host = "h", .port = 9}},
+                      .next_number = 7,
+                      .doubtful = {1},
+                      .elders = {0},
+                      .source = 6,
+                      .updates = 5};
+    expect(encode(gone), "0901000000000000000200000000000000030000000000000004000000000000000500000000000000ffffff"
+                         "ff06000000070000000102000000000000000200000003000000010000000100000001000000010000000100"
+                         "0000000000000100000001000000020000000100000001000000080000000000000009000000010000006801"
+                         "0000000a000000000000000b0000000100000069");
+    expect(encode(NextRendezvous{.epoch = 12, .host = "j", .port = 13}), "640c000000000000000d000000010000006a");
+    Application application{
+        .version = 14, .applicant = {.identity = 15, .host = "k", .port = 16}, .mode = FloatingPointMode::rounds_up};
+    application.terms = {.least = 1, .most = 2, .patience = 3, .give_up = 4, .transport = "tcp", .trust_resets = 1};
+    expect(encode(application),
+           "0e00000000000000000000000000000000000000000000000000000000000000000000000100000000000000"
+           "0200000000000000030000000000000004000000000000000100000000000000030000007463700f00000000"
+           "00000010000000010000006b08");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -287,7 +287,8 @@ UNISONO_DEFINITION Manifest manifest_of(std::string_view text, const std::string
     m.good_updates = of(scaling, "good_updates").integer<std::int64_t>(at("loss_scaling"));
     const std::string_view scale = of(scaling, "scale").string(at("loss_scaling"));
     constexpr double least = std::numeric_limits<double>::denorm_min(), most = std::numeric_limits<double>::max();
-    if (!parse_number(scale, least, most, m.loss_scale) || m.good_updates < 0)
+    // The second test is for a thread that takes `least` as zero.
+    if (!parse_number(scale, least, most, m.loss_scale) || !(m.loss_scale > 0) || m.good_updates < 0)
         refuse_input({where, ": found the loss scale \"", scale, "\" after ", m.good_updates,
                       " good updates; expected a finite scale above 0, and at least 0 good updates"});
     for (const Json& one : of(json, "grid_exponents").array(at("grid_exponents")))

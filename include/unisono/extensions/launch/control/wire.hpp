@@ -29,6 +29,7 @@ inline constexpr std::size_t frame_header_bytes = 8;
 
 /// The bytes of a number between processes.
 template <class Value>
+    requires(!std::is_enum_v<Value> || sizeof(Value) == 1)
 inline constexpr std::size_t wire_bytes = sizeof(Value) == 1 || sizeof(Value) == 8 ? sizeof(Value) : 4;
 
 inline void append(Blob& to, std::span<const std::byte> bytes) { to.insert(to.end(), bytes.begin(), bytes.end()); }

@@ -67,9 +67,9 @@ bool has_met_itself(int fd);
 /// A connected socket, or none and the reason.
 FileDescriptor connect_to(const SocketAddress& address, nanoseconds until, std::string& why);
 
-/// Appends bytes that have arrived, at most `most` of them. Returns their number; 0: none have
-/// arrived; -1: the connection has ended.
-ssize_t receive_some(int fd, std::vector<std::byte>& to, std::size_t most = 65536);
+/// Appends bytes that have arrived, at most 16 KiB and `most` of them. Returns their number; 0:
+/// none have arrived; -1: the connection has ended.
+ssize_t receive_some(int fd, std::vector<std::byte>& to, std::size_t most = 16384);
 
 /// Wakes a thread that polls.
 class Wakeup {
@@ -207,6 +207,9 @@ UNISONO_DEFINITION FileDescriptor open_listener(SocketAddress& address, bool reu
     if (::bind(socket.get(), raw, address.length) == 0 && ::listen(socket.get(), 1024) == 0 &&
         ::getsockname(socket.get(), raw, &address.length) == 0)
         return socket;
+    const int why = errno;
+    socket = {};
+    errno = why; // which closing the socket may change
     return {};
 }
 
@@ -246,7 +249,7 @@ UNISONO_DEFINITION bool has_met_itself(int fd) {
 }
 
 UNISONO_DEFINITION ssize_t receive_some(int fd, std::vector<std::byte>& to, std::size_t most) {
-    std::byte buffer[65536];
+    std::byte buffer[16384]; // on the stack of a program's own threads, too
     for (;;) {
         const ssize_t got = ::recv(fd, buffer, std::min(most, sizeof buffer), MSG_DONTWAIT);
         if (got > 0) to.insert(to.end(), buffer, buffer + got);
