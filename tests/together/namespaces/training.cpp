@@ -6,6 +6,7 @@
 
 using test::Job;
 using test::Lab;
+using namespace std::chrono_literals;
 
 namespace {
 
