@@ -37,9 +37,9 @@
 /// The compiled mode. With UNISONO_COMPILED, which the CMake target unisono::compiled defines, a
 /// program takes the code that does not depend on the program from that target's library: the
 /// templates listed in unisono/compiled/ and at the end of trainer/reproducible.hpp, and the code
-/// between `#if UNISONO_DEFINES` and its end.
-/// Without it, the default, every file compiles what it uses. The source is the same. A program
-/// with files of both modes ends at its start, with a message that says so.
+/// between `#if UNISONO_DEFINES` and its end. Without it, the default, every file compiles what it
+/// uses. The source is the same. A program with files of both modes ends at its start, with a
+/// message that says so.
 ///
 /// One source file has that code: it defines UNISONO_IMPLEMENTATION, then includes the umbrella and
 /// all other headers of Unisono that the program includes. In the library it is src/unisono.cpp.

@@ -226,7 +226,7 @@ std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSe
     const auto length = static_cast<std::int64_t>(order.size());
     if (coverage == Coverage::subset ? length == 0 : length != s.data_size)
         return concat({text(one), "one replica gets ", length, " samples; expected ",
-                       coverage == Coverage::subset ? concat({"at least 1"})
+                       coverage == Coverage::subset ? std::string("at least 1")
                                                     : concat({s.data_size, " (Coverage::subset allows less)"})});
     const SamplerSetting now{s.data_size, s.batch_size, new_world, s.epoch};
     const std::int64_t each =

@@ -150,9 +150,10 @@ namespace detail {
             all[i % 2] = std::max(all[i % 2], std::bit_cast<double>(words[i]));
     }
     if (parts_ != nullptr && parts_->order() != nullptr) {
-        std::array<double, 3> sums = {all[0], all[1], 1.0}; // the last one counts the stages
+        std::array<double, 3> sums = {all[0], all[1], 1.0};
         parts_->sum(sums);
-        all = {sums[0], sums[1] / sums[2]};
+        const auto [found, seconds, count] = sums;
+        all = {found, seconds / count};
     }
     const double seconds_of_one = all[1] / static_cast<double>(interval_);
     const double wanted = began_ ? 0.5 / std::max(seconds_of_one, 1e-9) : 1.0;

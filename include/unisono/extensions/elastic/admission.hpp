@@ -220,11 +220,12 @@ private:
     bool hear(Visitor& visitor, nanoseconds now) {
         Entrance& entrance = visitor.entrance;
         if (!entrance.socket.valid()) return false;
-        bool open = true, says_more = false;
-        for (ssize_t got = 1; got > 0 && open; says_more = says_more || got > 0) {
-            got = receive_some(entrance.socket.get(), entrance.unread, 4096);
-            open = got >= 0 && entrance.unread.size() < 65536;
-        }
+        const std::size_t before = entrance.unread.size();
+        ssize_t got = 0;
+        do got = receive_some(entrance.socket.get(), entrance.unread, 4096);
+        while (got > 0 && entrance.unread.size() < 65536);
+        bool open = got == 0;
+        const bool says_more = entrance.unread.size() > before;
         if (open) open = read_application(visitor);
         visitor.in_vain = says_more ? 0 : visitor.in_vain + 1;
         if (says_more) visitor.until = now + Guests::may_wait;

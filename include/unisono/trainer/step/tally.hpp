@@ -181,9 +181,10 @@ UNISONO_DEFINITION Verdict Tally::agree(bool alone) {
     const bool in_gradient = sums_.offenders > 0 && !offence_.loss;
     std::array<double, 3> found = {sums_.offenders, in_gradient ? 1.0 : 0.0, sums_.large};
     parts_.sum(found);
-    in_gradients_ = found[1] > 0;
-    large_ = large_ || found[2] > 0;
-    if (found[0] > 0) {
+    const auto [offenders, in_gradients, large] = found;
+    in_gradients_ = in_gradients > 0;
+    large_ = large_ || large > 0;
+    if (offenders > 0) {
         if (offence_.rank < 0) offence_ = {.rank = 0, .parameter = 0, .loss = true, .elsewhere = true};
         return Verdict::skip;
     }
