@@ -20,7 +20,9 @@ template <class Body>
 void fails(unisono::ErrorCode code, const std::vector<std::string>& words, Body body) {
     try {
         body();
-        BOOST_ERROR("nothing was thrown; expected " + std::string(unisono::name_of(code)));
+        std::string expected = code == unisono::ErrorCode::none ? "an error" : std::string(unisono::name_of(code));
+        for (const auto& word : words) expected += " '" + word + "'";
+        BOOST_ERROR("nothing was thrown; expected " + expected);
     } catch (const unisono::error& failed) {
         const std::string text = failed.what();
         BOOST_CHECK_MESSAGE(code == unisono::ErrorCode::none || failed.code() == code, text);
